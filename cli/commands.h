@@ -1,0 +1,24 @@
+// The program's sub-commands, one file each. A command registers its options and sets `chosen` from its parse-complete callback;
+// main runs what was chosen, catches once and turns an Error into one line and its exit code.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep::cli {
+
+using Action = std::function<int()>;  // returns the exit code
+
+void add_train(CLI::App& app, Action& chosen);
+void add_run(CLI::App& app, Action& chosen);
+void add_eval(CLI::App& app, Action& chosen);
+void add_bench(CLI::App& app, Action& chosen);
+void add_report(CLI::App& app, Action& chosen);
+void add_config(CLI::App& app, Action& chosen);
+void add_data(CLI::App& app, Action& chosen);
+void add_doctor(CLI::App& app, Action& chosen);
+
+}  // namespace lockstep::cli

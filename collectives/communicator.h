@@ -1,0 +1,101 @@
+// The collectives of a job. All ranks issue the same calls in the same order; graph and plan are static, so there is no
+// negotiation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/world.h"
+#include "net/store.h"
+
+namespace lockstep {
+
+// What an operation is for: named in errors and records.
+struct CollectiveLabel {
+    std::string_view what;  // static text: "bucket", "control", "evaluation"
+    int64_t step = -1;
+    int32_t bucket = -1;
+};
+
+struct WorkTimes {           // now_ns; 0 where not known (yet)
+    int64_t start_ns = 0;    // this rank began the operation
+    int64_t arrived_ns = 0;  // last rank had arrived; 0 when the backend cannot tell
+    int64_t end_ns = 0;
+};
+
+class Communicator;
+
+// Handle of an operation in flight. A small value: starting one allocates nothing. The data belongs to the operation until wait()
+// returns. Waiting twice is allowed.
+class Work {
+public:
+    Work() = default;
+    Work(Communicator* owner, uint64_t ticket) : owner_(owner), ticket_(ticket) {}
+    bool test() const;  // finished? throws CommError when it failed
+    void wait() const;  // throws CommError naming peer, operation, step, bucket and how long, after comm.timeout without progress
+    WorkTimes times() const;  // valid after wait, until kHistory more operations have been started
+
+private:
+    Communicator* owner_ = nullptr;
+    uint64_t ticket_ = 0;
+};
+
+struct CommunicatorOptions {
+    std::string backend = "auto";  // auto | native | gloo. auto: native when all ranks are on one node, else gloo
+    int64_t timeout_ms = 10'000;   // of no progress
+    size_t segment_bytes = 0;      // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
+    std::string interface;         // network interface for gloo; empty: the one that reaches the store
+    int64_t test_delay_ns_per_kib = 0;  // test only: artificial slowness of the transfer, for overlap and report tests
+};
+
+class Communicator {
+public:
+    static constexpr int kHistory = 1024;
+
+    virtual ~Communicator() = default;  // leaves nothing behind: no segment, port or thread
+    virtual const World& world() const = 0;
+    virtual std::string_view name() const = 0;
+
+    // Memory in which collectives are fastest (the node's shared segment; ordinary memory elsewhere). All ranks must allocate the
+    // same sizes in the same order. Buffers die before the communicator.
+    virtual MemoryPool& gradient_pool() = 0;
+
+    // In-place sum over all ranks. Returns at once; operations run in the order of issue on the communicator's own thread. The sum
+    // follows rank order, so all ranks hold the same bits and every run of this world gives the same bits. One caller thread.
+    virtual Work allreduce(std::span<float> data, CollectiveLabel label) = 0;
+
+    // The synchronous calls wait for all earlier work of this rank first. Counts are equal on all ranks.
+    virtual void reduce_scatter(std::span<float> data,
+                                CollectiveLabel label) = 0;  // rank r's slice(r) holds the sum; others undefined
+    virtual void allgather(std::span<const std::byte> mine, std::span<std::byte> all,
+                           CollectiveLabel label) = 0;  // all = size * mine
+    virtual void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) = 0;
+    virtual void barrier(CollectiveLabel label) = 0;
+
+    // Tells all peers at once that this rank gives up; their waits end with a CommError that carries `reason`. Never throws.
+    virtual void abort(std::string_view reason) noexcept = 0;
+
+    // Slice of `count` elements that rank `rank` owns in reduce_scatter; borders on 16 elements.
+    static std::pair<int64_t, int64_t> slice(int64_t count, int rank, int size);
+
+protected:
+    friend class Work;
+    virtual bool test(uint64_t ticket) = 0;
+    virtual void wait(uint64_t ticket) = 0;
+    virtual WorkTimes times(uint64_t ticket) const = 0;
+};
+
+// Collective over all ranks of `world`, which meet through `store`. A world of one gives a no-op. Throws ConfigError for a backend
+// that cannot serve this world (native over several nodes) and CommError when peers do not appear.
+std::unique_ptr<Communicator> make_communicator(const World& world, Store& store, const CommunicatorOptions& options);
+
+// Every rank's text; on all ranks the result is indexed by rank. For agreement before step 0 (sizes may differ).
+std::vector<std::string> gather_texts(Communicator& communicator, std::string_view mine, std::string_view what);
+
+}  // namespace lockstep

@@ -1,0 +1,126 @@
+// An experiment, validated: what the rest of the program reads. Filled by configs/reader from YAML and overrides; every field has a
+// row in the schema table (configs/schema) with its unit, range, default and text.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// "5ep", "100it", or a fraction of an epoch "0.5ep".
+struct Duration {
+    enum class Unit : uint8_t { epochs, iterations } unit = Unit::epochs;
+    double amount = 0.0;
+    int64_t steps(int64_t steps_per_epoch) const;  // rounded to the nearest step
+    bool operator==(const Duration&) const = default;
+};
+
+struct TransformConfig {        // one entry of data.*.pipeline
+    std::string name;           // resize | center_crop | random_resized_crop | random_crop | hflip
+    std::vector<int64_t> size;  // {side} or {height, width}
+    int64_t pad = 0;
+    std::vector<double> scale, ratio;  // two each
+    double probability = 0.5;
+};
+
+struct DataSetConfig {
+    std::string source = "auto";  // as in data_loader/source.h
+    std::string path;
+    std::string labels;
+    std::vector<TransformConfig> pipeline;
+    int64_t synthetic_size = 1024;
+};
+
+struct Experiment {
+    struct Run {
+        std::string name = "run";
+        std::string dir = "runs/run";
+        uint64_t seed = 42;
+        std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
+        bool deterministic = true;
+    } run;
+    struct Model {
+        std::string arch = "resnet50", variant = "v1.5", weights;  // weights: a safetensors file to start from
+        bool partial_weights = false;
+        int64_t num_classes = 0;  // 0: from the data
+        int64_t image_size = 224, channels = 3;
+        bool zero_init_last_bn = true;
+        double dropout = 0.0;
+    } model;
+    struct Data {
+        DataSetConfig train, val;  // val.path empty: no validation
+        std::array<double, 3> mean{0.485, 0.456, 0.406}, stddev{0.229, 0.224, 0.225};
+        int64_t workers = 0;  // 0: auto
+        int64_t batches_ahead = 4;
+        bool shuffle = true;
+        std::string remainder = "keep";      // keep | drop
+        std::string on_bad_image = "error";  // error | skip
+    } data;
+    struct Batch {
+        int64_t global = 256;
+        int64_t per_replica = 32;  // size of a virtual worker (micro-batch)
+    } batch;
+    struct Optim {
+        std::string name = "sgd";
+        double momentum = 0.9;
+        bool nesterov = true;
+        bool folded_momentum = false;
+        double weight_decay = 1e-4;
+        bool decay_bn = false, decay_bias = false;
+    } optim;
+    struct Lr {
+        double base = 0.1;
+        int64_t base_batch = 256;
+        std::string scaling = "linear";  // none | sqrt | linear
+        Duration warmup{Duration::Unit::epochs, 0.0};
+        double warmup_from = -1.0;      // < 0: base
+        std::string schedule = "step";  // constant | step | multistep | cosine | polynomial
+        std::vector<Duration> at;
+        double factor = 0.1, power = 2.0, final_rate = 0.0;
+    } lr;
+    struct Loss {
+        double label_smoothing = 0.0;
+    } loss;
+    struct BatchNorm {
+        double keep = 0.9, epsilon = 1e-5;
+    } batchnorm;
+    struct Train {
+        Duration duration{Duration::Unit::epochs, 90.0};
+        std::string backend = "onednn";                                              // onednn | reference
+        std::string precision = "fp32";                                              // fp32 | bf16
+        int64_t threads = 0;                                                         // per rank; 0: allowed cores / local ranks
+        std::optional<Duration> eval_every = Duration{Duration::Unit::epochs, 1.0};  // nullopt: never
+        int64_t log_every = 50;                                                      // steps between metrics lines
+        bool stop_on_nan = true;
+    } train;
+    struct Comm {
+        std::string backend = "auto";  // auto | native | gloo
+        int64_t bucket_bytes = 8 << 20;
+        int64_t last_bucket_bytes = 1 << 20;
+        bool overlap = true;
+        int64_t timeout_ms = 10'000;
+        std::string interface;
+        int64_t test_delay_ns_per_kib = 0;
+    } comm;
+    struct Checkpoint {
+        std::optional<Duration> every = Duration{Duration::Unit::epochs, 1.0};
+        int64_t keep_last = 2;
+        std::string best = "val.top1";  // metric whose best checkpoint is kept; empty: none
+    } checkpoint;
+    struct Report {
+        bool html = true, tensorboard = true;
+        int64_t trace_steps = 20;
+    } report;
+
+    std::string resolved_yaml;  // every key with its value, as kept in the run folder
+    std::string hash;           // of resolved_yaml without run.dir: equal on all ranks or no step is made
+};
+
+// Reads `path`, applies `key=value` overrides, validates everything. Throws ConfigError: "file:line:column: key: found …; allowed
+// …".
+Experiment read_experiment(const std::string& path, const std::vector<std::string>& overrides);
+
+}  // namespace lockstep

@@ -1,0 +1,16 @@
+#include "core/error.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace lockstep {
+
+void check(bool condition, std::string_view message, std::source_location location) noexcept {
+    if (condition) [[likely]]
+        return;
+    std::fprintf(stderr, "lockstep: broken invariant: %.*s (%s:%u, %s); this is a bug, please report it\n",
+                 static_cast<int>(message.size()), message.data(), location.file_name(), location.line(), location.function_name());
+    std::abort();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "core/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+namespace {
+
+class FileDescriptor {
+public:
+    explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
+    FileDescriptor(const FileDescriptor&) = delete;
+    FileDescriptor& operator=(const FileDescriptor&) = delete;
+    ~FileDescriptor() {
+        if (descriptor_ >= 0) close(descriptor_);
+    }
+    int get() const { return descriptor_; }
+
+private:
+    int descriptor_;
+};
+
+[[noreturn]] void throw_write_error(const fs::path& path, const fs::path& temporary, int error) {
+    unlink(temporary.c_str());
+    throw DeviceError(fmt::format("cannot write {}: {}; free space or choose another folder with run.dir=PATH", path.string(),
+                                  std::strerror(error)));
+}
+
+void write_all(int descriptor, std::string_view content, const fs::path& path, const fs::path& temporary) {
+    while (!content.empty()) {
+        const ssize_t written = write(descriptor, content.data(), content.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) throw_write_error(path, temporary, errno);
+        content.remove_prefix(static_cast<size_t>(written));
+    }
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+    const MappedFile file(path);
+    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+void write_file_atomically(const fs::path& path, std::string_view content) {
+    const fs::path temporary = fmt::format("{}.tmp-{}", path.string(), getpid());
+    const FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    if (file.get() < 0) throw_write_error(path, temporary, errno);
+    write_all(file.get(), content, path, temporary);
+    if (fsync(file.get()) != 0) throw_write_error(path, temporary, errno);
+    if (rename(temporary.c_str(), path.c_str()) != 0) throw_write_error(path, temporary, errno);
+    const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    const FileDescriptor folder(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.get() >= 0) fsync(folder.get());  // makes the rename itself durable
+}
+
+void make_directories(const fs::path& path) {
+    std::error_code error;
+    fs::create_directories(path, error);
+    if (error) {
+        throw DeviceError(
+            fmt::format("cannot create folder {}: {}; check the path and its permissions", path.string(), error.message()));
+    }
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+    const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (file.get() < 0 || fstat(file.get(), &status) != 0) {
+        throw DataError(fmt::format("cannot open {}: {}; check the path", path.string(), std::strerror(errno)));
+    }
+    if (!S_ISREG(status.st_mode)) throw DataError(fmt::format("{} is not a regular file; check the path", path.string()));
+    size_ = static_cast<size_t>(status.st_size);
+    if (size_ == 0) return;
+    void* data = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (data == MAP_FAILED) {
+        throw DataError(fmt::format("cannot map {} ({} bytes): {}", path.string(), size_, std::strerror(errno)));
+    }
+    data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+    std::swap(path_, other.path_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+}
+
+MappedFile::~MappedFile() {
+    if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace lockstep

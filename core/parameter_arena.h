@@ -1,0 +1,82 @@
+// All parameters of a replica in parallel flat buffers (values, gradients, optimizer state) with one layout and a named table.
+//
+// Entries stand in the order in which backward finishes them, last layers first, so a gradient bucket is a slice of the gradient
+// buffer. The backend chooses each entry's physical layout (possibly blocked and zero-padded); files hold plain layouts.
+// Batch-norm statistics are entries too: their "gradient" slot carries the batch statistics summed over images, so the same
+// allreduce that averages gradients makes the running statistics equal on all ranks at every step. The last entry is `control`:
+// a few floats of step bookkeeping (loss, counts, stop request) that ride in the last bucket.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lockstep {
+
+enum class ParameterKind : uint8_t { weight, bias, bn_scale, bn_shift, bn_mean, bn_variance, control };
+inline bool is_statistic(ParameterKind kind) { return kind == ParameterKind::bn_mean || kind == ParameterKind::bn_variance; }
+inline bool is_trainable(ParameterKind kind) { return !is_statistic(kind) && kind != ParameterKind::control; }
+
+// How a parameter gets its first value; randomness is keyed by the parameter's name.
+struct Initializer {
+    enum class Kind : uint8_t { constant, normal, uniform } kind = Kind::constant;
+    float value = 0.0F;  // constant: the value; normal: standard deviation; uniform: bound of [-value, value]
+};
+
+// What a network needs, independent of any backend.
+struct ParameterSpec {
+    std::string name;  // as in torchvision: "layer1.0.conv1.weight"
+    ParameterKind kind = ParameterKind::weight;
+    Shape shape;  // plain; conv weight (O, I/groups, H, W), fully connected weight (O, I)
+    Initializer init;
+};
+
+// A spec with its place in the arena.
+struct ParameterEntry {
+    ParameterSpec spec;
+    std::string layout = "plain";  // the backend's name for the physical layout; part of the plan hash
+    int64_t physical_count = 0;    // floats incl. padding; padded elements are zero in values and gradients
+    int64_t offset = 0;            // floats from the start of each buffer; set by the arena, 64-byte aligned
+};
+
+class ParameterArena {
+public:
+    static constexpr int64_t kControlCount = 16;  // floats of the control entry
+
+    // `entries` in backward-finish order without the control entry, which is appended. Gradients come from `gradient_pool` (the
+    // node's shared segment), the rest from `private_pool`. `state_buffers`: optimizer arrays. All zero at first.
+    ParameterArena(std::vector<ParameterEntry> entries, MemoryPool& private_pool, MemoryPool& gradient_pool, int state_buffers);
+
+    const std::vector<ParameterEntry>& entries() const { return entries_; }
+    std::optional<size_t> find(std::string_view name) const;
+    int64_t total_count() const { return total_count_; }  // floats in each buffer, incl. padding and control
+
+    // Whole buffers and one entry's slice of them (physical layout).
+    std::span<float> values() const { return values_.f32().first(static_cast<size_t>(total_count_)); }
+    std::span<float> gradients() const { return gradients_.f32().first(static_cast<size_t>(total_count_)); }
+    std::span<float> state(int index) const;
+    int state_buffer_count() const { return static_cast<int>(states_.size()); }
+    std::span<float> value(size_t entry) const { return slice(values(), entry); }
+    std::span<float> gradient(size_t entry) const { return slice(gradients(), entry); }
+    std::span<float> control() const { return gradient(entries_.size() - 1); }
+
+    int64_t trainable_count() const;  // plain elements of trainable parameters: the network's "parameter count"
+    size_t trainable_tensor_count() const;
+    uint64_t plan_hash() const;  // names, kinds, shapes, layouts and offsets: equal on all ranks or no step is made
+
+private:
+    std::span<float> slice(std::span<float> buffer, size_t entry) const;
+
+    std::vector<ParameterEntry> entries_;
+    int64_t total_count_ = 0;
+    Buffer values_;
+    Buffer gradients_;
+    std::vector<Buffer> states_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// Batches, made ahead. Worker threads read, decode and augment into a ring of fixed slots; the trainer takes them in order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data_loader/sampler.h"
+#include "data_loader/source.h"
+
+namespace lockstep {
+
+// One step of the pixel pipeline; sizes in pixels. The names and their exact meaning are torchvision's.
+struct Transform {
+    enum class Kind : uint8_t { resize, center_crop, random_resized_crop, random_crop, horizontal_flip } kind = Kind::resize;
+    int height = 0, width = 0;  // target; resize with width 0: the shorter side becomes `height`
+    int pad = 0;                // random_crop: zeros on each side first
+    double scale_min = 0.08, scale_max = 1.0, ratio_min = 0.75, ratio_max = 4.0 / 3.0;  // random_resized_crop
+    double probability = 0.5;                                                           // horizontal_flip
+};
+
+enum class BadImagePolicy : uint8_t { error, skip };  // skip: the sample is replaced by the next good one and counted
+
+struct PipelineOptions {
+    std::vector<Transform> transforms;
+    int channels = 3, height = 224, width = 224;        // of the batch; what comes out of the transforms must match
+    std::array<float, 3> mean{0.485F, 0.456F, 0.406F};  // of pixels in [0, 1]
+    std::array<float, 3> stddev{0.229F, 0.224F, 0.225F};
+    BadImagePolicy on_bad_image = BadImagePolicy::error;
+    uint64_t seed = 0;  // randomness = f(seed, epoch, sample index)
+};
+
+// A virtual worker's images. Borrowed from a slot: valid until the next call of next() on its loader.
+struct Batch {
+    int64_t epoch = 0;
+    int64_t step_in_epoch = 0;
+    int64_t worker = 0;          // virtual worker within the step
+    int count = 0;               // images; the slot's capacity may be larger
+    std::span<float> images;     // (count, C, H, W), normalised
+    std::span<int32_t> labels;   // count
+    std::span<int64_t> samples;  // count: indices in the source, for audit
+    int64_t wait_ns = 0;         // how long next() had to wait for it
+};
+
+struct LoaderStatistics {
+    int64_t images = 0;
+    int64_t bad_images = 0;
+    std::vector<std::string> bad_paths;  // the first 100, with reasons
+    int64_t decode_ns = 0;               // CPU time of workers in read + decode + augment
+    int64_t warnings = 0;                // decoder warnings (kept pixels)
+    int64_t starved = 0;                 // calls of next() that had to wait
+};
+
+struct LoaderOptions {
+    PipelineOptions pipeline;
+    int worker_threads = 1;
+    int batches_ahead = 4;
+    int slot_capacity = 0;  // images per slot = per_replica
+};
+
+// What a loader delivers, in order: for each step from `start` on, this rank's virtual workers of the step.
+class DataLoader {
+public:
+    virtual ~DataLoader() = default;
+    // The next batch, or nullopt after the last step of the plan. Rethrows a worker's DataError (with the sample's path).
+    virtual std::optional<Batch> next() = 0;
+    virtual LoaderStatistics statistics() const = 0;
+};
+
+struct TrainPlan {
+    SamplerOptions sampler;
+    int rank = 0, world_size = 1;
+    int64_t start_step = 0;  // global step count (epoch * steps_per_epoch + step_in_epoch) to begin with: exact resume
+    int64_t stop_step = 0;   // one past the last
+};
+// `source` outlives the loader. No sample before start_step is read or decoded.
+std::unique_ptr<DataLoader> make_train_loader(const Source& source, const TrainPlan& plan, const LoaderOptions& options);
+
+// Each sample of the source once over all ranks, in source order: batch b of `slot_capacity` samples goes to rank b % world_size.
+std::unique_ptr<DataLoader> make_evaluation_loader(const Source& source, int rank, int world_size, const LoaderOptions& options);
+
+// One image through the pipeline (prediction, tests). `out`: (C, H, W).
+void load_image(const Record& record, const PipelineOptions& options, int64_t epoch, int64_t sample, std::span<float> out);
+
+}  // namespace lockstep

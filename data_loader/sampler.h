@@ -1,0 +1,47 @@
+// Which sample goes where: pure functions of (seed, epoch, step, virtual worker). The number of ranks never enters the order.
+//
+// An epoch is one permutation of all samples. Step s takes the next `batch_global` of them (the last step may be short, or is
+// dropped); a step is cut into virtual workers of `per_replica` samples (the last may be short); virtual workers are dealt to ranks
+// in contiguous runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+struct SamplerOptions {
+    int64_t sample_count = 0;
+    int64_t batch_global = 0;
+    int64_t per_replica = 0;  // size of a virtual worker
+    bool shuffle = true;
+    bool keep_remainder = true;  // false: the samples that do not fill a step are dropped
+    uint64_t seed = 0;
+};
+
+// Virtual workers [first, last) of a step belong to a rank.
+struct WorkerRange {
+    int64_t first = 0, last = 0;
+};
+WorkerRange workers_of_rank(int64_t worker_count, int rank, int world_size);
+
+class Sampler {
+public:
+    explicit Sampler(const SamplerOptions& options);  // ConfigError when an epoch has no step
+    const SamplerOptions& options() const { return options_; }
+    int64_t steps_per_epoch() const;
+    int64_t samples_used_per_epoch() const;
+    int64_t samples_in_step(int64_t step_in_epoch) const;
+    int64_t workers_in_step(int64_t step_in_epoch) const;
+    int64_t samples_in_worker(int64_t step_in_epoch, int64_t worker) const;
+
+    // The epoch's order. Costs O(sample_count); keep it for the epoch.
+    std::vector<int64_t> permutation(int64_t epoch) const;
+    // Position in the permutation of a virtual worker's first sample.
+    int64_t position(int64_t step_in_epoch, int64_t worker) const;
+
+private:
+    SamplerOptions options_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Where samples come from. A Source is opened once; `read` may be called from many threads at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+enum class Encoding : uint8_t { detect, raw };  // detect: a JPEG or PNG file by content; raw: planar 8-bit pixels of known size
+
+// One sample as stored. `bytes` borrows from the source's map or from `storage`.
+struct Record {
+    std::string key;  // path or member name, for messages
+    int32_t label = 0;
+    std::span<const std::byte> bytes;
+    std::vector<std::byte> storage;
+    Encoding encoding = Encoding::detect;
+    int channels = 0, height = 0, width = 0;  // raw only
+};
+
+class Source {
+public:
+    virtual ~Source() = default;
+    virtual int64_t size() const = 0;
+    virtual const std::vector<std::string>& class_names() const = 0;  // empty when the format has none
+    virtual int64_t class_total() const = 0;
+    // Fills `record`, reusing its storage. Throws DataError with file, record number and offset.
+    virtual void read(int64_t index, Record& record) const = 0;
+    virtual uint64_t fingerprint() const = 0;     // of names, sizes and labels: equal on all ranks or no step is made
+    virtual std::string description() const = 0;  // kind, path, counts, what was ignored
+};
+
+struct SourceOptions {
+    std::string kind = "auto";  // auto | folder | tar | webdataset | list | mnist | cifar_bin | synthetic
+    std::string path;           // folder, file, or brace pattern "train-{000..127}.tar" (webdataset)
+    std::string labels_path;    // mnist labels; empty: found beside the images
+    // The training set's class map: validation uses it, and a class that is only here is a DataError that names it.
+    std::vector<std::string> class_names;
+    int64_t num_classes = 0;  // labels must lie in [0, num_classes) where > 0
+    bool train = true;        // mnist and cifar folders hold both parts
+    int64_t synthetic_size = 1024;
+    int image_size = 224, channels = 3;  // synthetic
+    uint64_t seed = 0;                   // synthetic
+};
+std::unique_ptr<Source> open_source(const SourceOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// The safetensors format: 8 bytes little-endian header length, JSON header, raw little-endian data. Reads never trust a length.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace lockstep {
+
+struct NamedTensor {
+    std::string name;
+    DataType type = DataType::f32;
+    Shape shape;
+    std::span<const std::byte> bytes;
+};
+
+class SafetensorsFile {
+public:
+    static std::unique_ptr<SafetensorsFile> open(const std::filesystem::path& path);  // DataError with file, offset and reason
+    virtual ~SafetensorsFile() = default;
+    virtual const std::vector<NamedTensor>& tensors() const = 0;  // borrowed from the map; sorted by name
+    virtual const std::map<std::string, std::string>& metadata() const = 0;
+};
+
+// Atomic and synced; tensors are written in the given order, 64-byte aligned start of data.
+void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata);
+
+}  // namespace lockstep

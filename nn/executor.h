@@ -1,0 +1,94 @@
+// A Graph compiled for one backend, one batch size and one phase: shapes, layouts, fusion, algorithms and memory are decided; then
+// forward and backward only compute. They allocate nothing, take no lock and hit no page fault.
+//
+// Order of use: make_backend -> plan_parameters -> ParameterArena -> initialize_parameters or import -> compile (several batch
+// sizes and phases may share one arena and one backend; they run one at a time and share a workspace) -> forward, backward ...
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/parameter_arena.h"
+#include "nn/graph.h"
+
+namespace lockstep {
+
+enum class Precision : uint8_t { fp32, bf16 };  // bf16: activations and convolution inputs; values and gradients stay fp32
+enum class Phase : uint8_t { training, evaluation };
+
+struct BackendOptions {
+    int threads = 1;  // compute threads of this replica
+    Precision precision = Precision::fp32;
+};
+
+struct ForwardInput {
+    std::span<const float> images;    // (N, C, H, W), plain, normalised; N = the executor's batch
+    std::span<const int32_t> labels;  // N; an evaluation executor accepts -1 ("no image here") and counts nothing for it
+    uint64_t dropout_key = 0;         // f(seed, step, virtual worker): the same masks on any number of ranks
+};
+
+// Hears during backward that entries [0, entry_end) of the arena hold their final gradients of this micro-step. Called in
+// increasing order from the thread that called backward; must not block for long.
+class GradientSink {
+public:
+    virtual ~GradientSink() = default;
+    virtual void ready_up_to(size_t entry_end) = 0;
+};
+
+struct MemoryUse {
+    size_t activation_bytes = 0;           // planned by lifetime
+    size_t activation_bytes_unshared = 0;  // what one buffer per tensor would need
+    size_t scratch_bytes = 0;
+};
+
+class Executor {
+public:
+    virtual ~Executor() = default;
+    virtual int batch() const = 0;
+
+    // Returns the sum of losses over images. In training, batch norm uses this batch's own statistics; in evaluation the running
+    // ones in the arena.
+    virtual double forward(const ForwardInput& input) = 0;
+
+    // Training only, after forward. Writes d(sum of losses)/d(parameter) to the arena's gradients: overwrites them, or adds to
+    // them when `accumulate`. Statistics entries receive N * batch mean and N * unbiased batch variance (biased when the batch has
+    // one value per channel) in the same way. `sink` may be null. Does not touch the control entry.
+    virtual void backward(bool accumulate, GradientSink* sink) = 0;
+
+    virtual std::span<const float> logits() const = 0;  // (N, classes) of the last forward, plain
+    virtual std::span<const float> losses() const = 0;  // N, of the last forward
+    virtual MemoryUse memory() const = 0;
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+    virtual std::string_view name() const = 0;
+
+    // Chooses each parameter's physical layout, best for training with `batch` images. In backward-finish order, for
+    // ParameterArena.
+    virtual std::vector<ParameterEntry> plan_parameters(const Graph& graph, int batch) = 0;
+
+    // The arena must come from this backend's plan_parameters and outlive the executor. Throws ConfigError for what the backend
+    // cannot do (naming op and option) and DeviceError when memory or the library fails.
+    virtual std::unique_ptr<Executor> compile(const Graph& graph, int batch, Phase phase, ParameterArena& arena) = 0;
+
+    // One entry between its physical layout and plain; works for values, gradients and optimizer state alike.
+    virtual void to_plain(const ParameterEntry& entry, std::span<const float> physical, std::span<float> plain) const = 0;
+    virtual void from_plain(const ParameterEntry& entry, std::span<const float> plain, std::span<float> physical) const = 0;
+
+    virtual std::string description() const = 0;  // library version, instruction set, threads: for reports and benchmarks
+};
+
+// `name`: "reference" (plain loops, the oracle, always there) or "onednn". Throws ConfigError for an unknown or unbuilt one.
+std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
+std::unique_ptr<Backend> make_onednn_backend(const BackendOptions& options);
+std::unique_ptr<Backend> make_backend(std::string_view name, const BackendOptions& options);
+
+// Gives every entry its first value from its Initializer, keyed by (seed, parameter name); independent of backend and layout.
+void initialize_parameters(const Backend& backend, ParameterArena& arena, uint64_t seed);
+
+}  // namespace lockstep
