@@ -88,12 +88,4 @@ double LearningRate::at(int64_t step) const {
     return options_.final_rate + (peak() - options_.final_rate) * remaining;
 }
 
-std::string LearningRate::warning() const {
-    if (options_.total_steps <= 0 || options_.warmup_steps < options_.total_steps) return {};
-    return fmt::format(
-        "warmup of {} steps fills the whole run of {} steps: the rate ends at {:.6g}, the peak is {:.6g}; shorten lr.warmup or "
-        "lengthen train.duration",
-        options_.warmup_steps, options_.total_steps, at(options_.total_steps - 1), peak());
-}
-
 }  // namespace lockstep

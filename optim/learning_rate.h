@@ -32,8 +32,7 @@ public:
     explicit LearningRate(const LearningRateOptions& options);  // ConfigError for impossible values
     double at(int64_t step) const;
     double peak() const;
-    double start() const;         // the value warmup rises from
-    std::string warning() const;  // one line when warmup takes the whole run, so that the peak comes only at its end; else empty
+    double start() const;  // the value warmup rises from
     const LearningRateOptions& options() const { return options_; }
 
 private:
