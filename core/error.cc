@@ -5,11 +5,11 @@
 
 namespace lockstep {
 
-void check(bool condition, std::string_view message, std::source_location location) noexcept {
+void check(bool condition, std::string_view message, const char* file, int line) noexcept {
     if (condition) [[likely]]
         return;
-    std::fprintf(stderr, "lockstep: broken invariant: %.*s (%s:%u, %s); this is a bug, please report it\n",
-                 static_cast<int>(message.size()), message.data(), location.file_name(), location.line(), location.function_name());
+    std::fprintf(stderr, "lockstep: broken invariant: %.*s (%s:%d); this is a bug, please report it\n",
+                 static_cast<int>(message.size()), message.data(), file, line);
     std::abort();
 }
 

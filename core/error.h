@@ -4,7 +4,6 @@
 // nor exit: `main` catches once, prints one line and returns `exit_code()`.
 #pragma once
 
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -62,6 +61,6 @@ public:
 };
 
 // Always on. Prints the location and aborts; never reachable by user input.
-void check(bool condition, std::string_view message, std::source_location location = std::source_location::current()) noexcept;
+void check(bool condition, std::string_view message, const char* file = __builtin_FILE(), int line = __builtin_LINE()) noexcept;
 
 }  // namespace lockstep

@@ -1,0 +1,63 @@
+#include "tests/process/job.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "core/files.h"
+
+namespace lockstep::test {
+
+std::string lockstep_program() { return LOCKSTEP_PROGRAM; }
+
+std::string tiny_config() { return std::string(LOCKSTEP_SOURCE) + "/tests/process/tiny.yaml"; }
+
+Program::Environment test_environment() {
+    return {{"LOCKSTEP_TEST_CASES", std::string(LOCKSTEP_SOURCE) + "/tests/cases"}, {"RANK", ""}, {"WORLD_SIZE", ""}};
+}
+
+void JobTest::SetUp() { shared_memory_before_ = shared_memory_files(); }
+
+void JobTest::TearDown() { EXPECT_EQ(shared_memory_files(), shared_memory_before_) << "left in /dev/shm"; }
+
+std::vector<std::string> JobTest::job(int ranks, const std::vector<std::string>& overrides, const std::string& name) const {
+    std::vector<std::string> command = {
+        lockstep_program(),        "run", "--nproc-per-node", std::to_string(ranks), "--", "train", tiny_config(),
+        "run.dir=" + run_dir(name)};
+    command.insert(command.end(), overrides.begin(), overrides.end());
+    return command;
+}
+
+Outcome JobTest::run_job(int ranks, const std::vector<std::string>& overrides, const std::string& name, double limit_s) const {
+    return run(job(ranks, overrides, name), limit_s, test_environment());
+}
+
+std::string JobTest::weights(const std::string& name) const {
+    const fs::path checkpoint = newest_checkpoint(run_dir(name));
+    return checkpoint.empty() ? std::string() : read_file(checkpoint / "model.safetensors");
+}
+
+std::vector<std::pair<int64_t, double>> JobTest::metric(const std::string& key, const std::string& name) const {
+    std::vector<std::pair<int64_t, double>> values;
+    std::ifstream file(run_dir(name) + "/metrics.jsonl");
+    std::string line;
+    while (std::getline(file, line)) {
+        const auto object = nlohmann::json::parse(line);
+        if (object.contains(key)) values.emplace_back(object.at("step").get<int64_t>(), object.at(key).get<double>());
+    }
+    return values;
+}
+
+fs::path newest_checkpoint(const fs::path& run_dir) {
+    fs::path newest;
+    if (!fs::is_directory(run_dir / "checkpoints")) return newest;
+    for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints")) {
+        const std::string name = entry.path().filename();
+        if (name.starts_with("step-") && name.find('.') == std::string::npos && name > newest.filename().string())
+            newest = entry.path();
+    }
+    return newest;
+}
+
+}  // namespace lockstep::test

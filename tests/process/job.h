@@ -1,0 +1,42 @@
+// Verbs for process tests: a job is `lockstep run -- train tests/process/tiny.yaml …` in a folder of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/program.h"
+
+namespace lockstep::test {
+
+std::string lockstep_program();
+std::string tiny_config();
+Program::Environment test_environment();  // where the sample pictures lie; no launcher's variables
+
+class JobTest : public ::testing::Test {
+protected:
+    void SetUp() override;
+    void TearDown() override;  // nothing may be left in /dev/shm
+
+    std::string run_dir(const std::string& name = "run") const { return (folder_ / name).string(); }
+
+    // `lockstep run --nproc-per-node RANKS -- train tiny.yaml run.dir=… OVERRIDES`
+    std::vector<std::string> job(int ranks, const std::vector<std::string>& overrides = {}, const std::string& name = "run") const;
+    Outcome run_job(int ranks, const std::vector<std::string>& overrides = {}, const std::string& name = "run",
+                    double limit_s = 120.0) const;
+    // The final weights' bytes of a run.
+    std::string weights(const std::string& name = "run") const;
+    // The lines of metrics.jsonl that have `key`: (step, value).
+    std::vector<std::pair<int64_t, double>> metric(const std::string& key, const std::string& name = "run") const;
+
+    TemporaryFolder folder_;
+
+private:
+    std::vector<std::string> shared_memory_before_;
+};
+
+// The newest checkpoint folder of a run by its step number; empty when none.
+std::filesystem::path newest_checkpoint(const std::filesystem::path& run_dir);
+
+}  // namespace lockstep::test

@@ -1,0 +1,198 @@
+// Ways to start a job, and every way to start it wrongly.
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "core/files.h"
+#include "tests/process/job.h"
+
+namespace lockstep::test {
+namespace {
+
+class LauncherTest : public JobTest {
+protected:
+    static int count(const std::string& text, const std::string& piece) {
+        int found = 0;
+        for (size_t at = text.find(piece); at != std::string::npos; at = text.find(piece, at + piece.size())) ++found;
+        return found;
+    }
+    static std::vector<std::string> ranks_of(int ranks, const std::string& shell_line) {
+        return {lockstep_program(), "run", "--nproc-per-node", std::to_string(ranks), "--", "/bin/bash", "-c", shell_line};
+    }
+    static bool installed(const std::string& program) { return run({"which", program}, 10.0).exit_code == 0; }
+    std::vector<std::string> train(const std::vector<std::string>& overrides, const std::string& name = "run") const {
+        std::vector<std::string> command = {lockstep_program(), "train", tiny_config(), "run.dir=" + run_dir(name),
+                                            "train.duration=3it"};
+        command.insert(command.end(), overrides.begin(), overrides.end());
+        return command;
+    }
+};
+
+// A listening socket that holds a port for the length of a test.
+class HeldPort {
+public:
+    HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_ANY);
+        bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+        listen(socket_, 1);
+        socklen_t length = sizeof address;
+        getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+        port_ = ntohs(address.sin_port);
+    }
+    HeldPort(const HeldPort&) = delete;
+    HeldPort& operator=(const HeldPort&) = delete;
+    ~HeldPort() { close(socket_); }
+    int port() const { return port_; }
+
+private:
+    int socket_;
+    int port_ = 0;
+};
+
+TEST_F(LauncherTest, TwoJobsAtOnceDoNotMeet) {
+    Program first(job(2, {"train.duration=2ep"}, "first"), test_environment());
+    Program second(job(2, {"train.duration=2ep"}, "second"), test_environment());
+    EXPECT_EQ(first.wait(120.0).exit_code, 0);
+    EXPECT_EQ(second.wait(120.0).exit_code, 0);
+    EXPECT_EQ(weights("first"), weights("second"));
+}
+
+TEST_F(LauncherTest, ATakenPortIsNamedWithinFiveSeconds) {
+    const HeldPort held;
+    const std::string port = std::to_string(held.port());
+    const Outcome outcome = run({lockstep_program(), "run", "--nproc-per-node", "2", "--master-port", port, "--", "train",
+                                 tiny_config(), "run.dir=" + run_dir()},
+                                20.0, test_environment());
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_LT(outcome.seconds, 5.0);
+    EXPECT_TRUE(outcome.says(port)) << outcome.output;
+}
+
+TEST_F(LauncherTest, AFailingRankEndsTheOthersAndIsNamedLast) {
+    struct Case {
+        std::string line;
+        int exit_code;
+        std::string last;
+    };
+    const std::string fail_on_1 = "if [ \"$LOCKSTEP_RANK\" = 1 ]; then echo about to fail >&2; {}; fi; sleep 60";
+    for (const Case& item : {Case{"exit 7", 7, "7"}, Case{"kill -SEGV $$", 140, "SIGSEGV"}, Case{"kill -ABRT $$", 140, "SIGABRT"},
+                             Case{"kill -KILL $$", 140, "SIGKILL"}}) {
+        const Outcome outcome = run(ranks_of(3, fmt::format(fmt::runtime(fail_on_1), item.line)), 20.0);
+        EXPECT_LT(outcome.seconds, 10.0) << item.line;
+        EXPECT_EQ(outcome.exit_code, item.exit_code) << item.line << "\n" << outcome.output;
+        const std::string tail = outcome.output.substr(outcome.output.size() - std::min<size_t>(outcome.output.size(), 400));
+        EXPECT_NE(tail.find("rank 1"), std::string::npos) << outcome.output;
+        EXPECT_NE(tail.find(item.last), std::string::npos) << outcome.output;
+        EXPECT_NE(tail.find("about to fail"), std::string::npos) << outcome.output;
+    }
+}
+
+TEST_F(LauncherTest, OutputOfRanksKeepsWholeLines) {
+    const Outcome outcome =
+        run(ranks_of(4, "for i in $(seq 200); do printf 'line %s of rank %s\\n' $i $LOCKSTEP_RANK; done"), 30.0);
+    ASSERT_EQ(outcome.exit_code, 0);
+    EXPECT_EQ(count(outcome.output, "\n"), 800);
+    for (const int rank : {0, 1, 2, 3}) EXPECT_TRUE(outcome.says(fmt::format("line 200 of rank {}\n", rank)));
+}
+
+TEST_F(LauncherTest, AConfigurationErrorIsOneLineWithinASecond) {
+    const Outcome outcome = run_job(3, {"optim.momentun=0.9"});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_LT(outcome.seconds, 1.0);
+    EXPECT_EQ(count(outcome.output, "optim.momentun"), 1) << outcome.output;
+    EXPECT_TRUE(outcome.says("optim.momentum")) << "the nearest key is missing: " << outcome.output;
+}
+
+TEST_F(LauncherTest, ABatchThatCannotBeSharedNamesBothNumbers) {
+    const Outcome outcome = run_job(4, {"batch.global=2", "batch.per_replica=1"});
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_TRUE(outcome.says("2") && outcome.says("4")) << outcome.output;
+    // 10 virtual workers on 4 ranks are dealt 3, 3, 2, 2: averaging stays exact.
+    EXPECT_EQ(run_job(4, {"batch.global=10", "batch.per_replica=1", "train.duration=3it"}).exit_code, 0);
+}
+
+TEST_F(LauncherTest, MissingDataIsADataErrorThatNamesThePath) {
+    const Outcome outcome = run_job(2, {"data.train.path=/nowhere/to/be/found"});
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    EXPECT_TRUE(outcome.says("/nowhere/to/be/found")) << outcome.output;
+}
+
+TEST_F(LauncherTest, WrongWorldsEndSoonAndNameTheVariable) {
+    const auto end_of = [&](Program::Environment variables) {
+        variables.emplace_back("MASTER_ADDR", "127.0.0.1");
+        variables.emplace_back("MASTER_PORT", "29871");
+        variables.emplace_back("LOCKSTEP_TEST_CASES", std::string(LOCKSTEP_SOURCE) + "/tests/cases");
+        return run(train({}), 15.0, variables);
+    };
+    const Outcome too_high = end_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}});
+    EXPECT_EQ(too_high.exit_code, 2) << too_high.output;
+    EXPECT_TRUE(too_high.says("RANK")) << too_high.output;
+    const Outcome word = end_of({{"RANK", "one"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}});
+    EXPECT_EQ(word.exit_code, 2) << word.output;
+    EXPECT_TRUE(word.says("RANK") && word.says("one")) << word.output;
+    const Outcome missing = end_of({{"RANK", ""}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}});
+    EXPECT_EQ(missing.exit_code, 2) << missing.output;
+    EXPECT_TRUE(missing.says("RANK")) << missing.output;
+}
+
+TEST_F(LauncherTest, OneProcessMissingOrTwoWithOneRankEndWithinTheLimit) {
+    const auto start = [&](const std::string& rank, const std::string& port) {
+        return std::make_unique<Program>(
+            train({"comm.connect_timeout=8s"}),
+            Program::Environment{{"RANK", rank},
+                                 {"WORLD_SIZE", "3"},
+                                 {"LOCAL_RANK", rank},
+                                 {"LOCAL_WORLD_SIZE", "3"},
+                                 {"MASTER_ADDR", "127.0.0.1"},
+                                 {"MASTER_PORT", port},
+                                 {"LOCKSTEP_TEST_CASES", std::string(LOCKSTEP_SOURCE) + "/tests/cases"}});
+    };
+    const auto expect_failures = [](std::vector<std::unique_ptr<Program>> ranks, const std::string& expected) {
+        std::string all;
+        for (const auto& rank : ranks) {
+            const Outcome outcome = rank->wait(15.0);
+            EXPECT_FALSE(outcome.timed_out) << outcome.output;
+            EXPECT_NE(outcome.exit_code, 0) << outcome.output;
+            all += outcome.output;
+        }
+        EXPECT_NE(all.find(expected), std::string::npos) << all;
+    };
+    std::vector<std::unique_ptr<Program>> missing;
+    for (const char* rank : {"0", "1"}) missing.push_back(start(rank, "29881"));
+    expect_failures(std::move(missing), "rank 2");
+    std::vector<std::unique_ptr<Program>> doubled;
+    for (const char* rank : {"0", "1", "1"}) doubled.push_back(start(rank, "29885"));
+    expect_failures(std::move(doubled), "rank 1");
+}
+
+TEST_F(LauncherTest, MpirunStartsTheSameProgram) {
+    if (!installed("mpirun")) GTEST_SKIP() << "mpirun is not installed";
+    std::vector<std::string> command = {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"};
+    const std::vector<std::string> program = train({}, "mpi");
+    command.insert(command.end(), program.begin(), program.end());
+    const Outcome outcome = run(command, 60.0, test_environment());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    ASSERT_EQ(run_job(2, {"train.duration=3it"}, "own").exit_code, 0);
+    EXPECT_EQ(weights("mpi"), weights("own"));
+}
+
+TEST_F(LauncherTest, OneCoreForTwoRanksIsWarnedAbout) {
+    std::vector<std::string> command = {"taskset", "-c", "0"};
+    const std::vector<std::string> program = job(2, {"train.duration=2it", "train.threads=0"});
+    command.insert(command.end(), program.begin(), program.end());
+    const Outcome outcome = run(command, 60.0, test_environment());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_TRUE(outcome.says("warning")) << outcome.output;
+    EXPECT_TRUE(outcome.says("core")) << outcome.output;
+}
+
+}  // namespace
+}  // namespace lockstep::test
