@@ -25,7 +25,7 @@ struct Bucket {
 using BucketPlan = std::vector<Bucket>;
 
 BucketPlan plan_buckets(const ParameterArena& arena, const BucketPlanOptions& options);
-uint64_t plan_hash(const ParameterArena& arena, const BucketPlan& plan);              // of layout and slices
-std::string bucket_layers(const ParameterArena& arena, const Bucket& bucket);         // "fc.weight … layer4.2.bn3.weight"
+uint64_t plan_hash(const ParameterArena& arena, const BucketPlan& plan);       // of layout and slices
+std::string bucket_layers(const ParameterArena& arena, const Bucket& bucket);  // "fc.weight … layer4.2.bn3.weight"
 
 }  // namespace lockstep

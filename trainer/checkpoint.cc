@@ -66,8 +66,8 @@ void rename_folder(const fs::path& from, const fs::path& to) {
 
 // Under its final name a folder is whole, so one that is being removed loses that name first.
 void remove_checkpoint(const fs::path& checkpoint) {
-    const fs::path doomed =
-        checkpoint.parent_path() / fmt::format("{}{}-{}", kRemoving, checkpoint.filename().string().substr(kPrefix.size()), getpid());
+    const fs::path doomed = checkpoint.parent_path() /
+                            fmt::format("{}{}-{}", kRemoving, checkpoint.filename().string().substr(kPrefix.size()), getpid());
     rename_folder(checkpoint, doomed);
     std::error_code ignored;  // what is left is cleaned at the next start
     fs::remove_all(doomed, ignored);
@@ -80,9 +80,10 @@ void write_tensors(const fs::path& path, const Backend& backend, const Parameter
     const PlainTensors plain(backend, arena, buffer, set);
     const std::string bad = plain.first_non_finite();
     if (!bad.empty()) {
-        throw DivergedError(fmt::format("after step {} tensor {} of {} holds NaN or Inf; no checkpoint was written. Lower lr.base or "
-                                        "lengthen lr.warmup and resume from an earlier checkpoint",
-                                        step - 1, bad, path.filename().string()));
+        throw DivergedError(
+            fmt::format("after step {} tensor {} of {} holds NaN or Inf; no checkpoint was written. Lower lr.base or "
+                        "lengthen lr.warmup and resume from an earlier checkpoint",
+                        step - 1, bad, path.filename().string()));
     }
     write_safetensors(path, plain.tensors(), {{"format", "pt"}});
 }
@@ -159,8 +160,8 @@ std::optional<FoundCheckpoint> CheckpointFolder::latest() const {
         }
     }
     if (!warnings.empty()) {
-        throw DataError(fmt::format("no sound checkpoint is left in {}: {}; start anew with run.resume=never", options_.folder.string(),
-                                    warnings.front()));
+        throw DataError(fmt::format("no sound checkpoint is left in {}: {}; start anew with run.resume=never",
+                                    options_.folder.string(), warnings.front()));
     }
     return std::nullopt;
 }
@@ -212,8 +213,8 @@ Manifest verify_checkpoint(const std::filesystem::path& checkpoint) {
         const MappedFile file(path);
         const std::string found = hash_hex(hash_bytes(file.bytes().data(), file.bytes().size()));
         if (found != expected) {
-            throw DataError(fmt::format("{}: checksum {} is not the manifest's {}; the file was changed or cut", path.string(), found,
-                                        expected));
+            throw DataError(fmt::format("{}: checksum {} is not the manifest's {}; the file was changed or cut", path.string(),
+                                        found, expected));
         }
     }
     if (!manifest.files.contains("model.safetensors")) {
@@ -226,8 +227,8 @@ FoundCheckpoint open_checkpoint(const std::filesystem::path& place) {
     if (fs::exists(place / "manifest.json")) return {.path = place, .manifest = verify_checkpoint(place)};
     std::optional<FoundCheckpoint> found = CheckpointFolder({.folder = place / "checkpoints"}).latest();
     if (!found) {
-        throw DataError(fmt::format("{} is neither a checkpoint nor a run folder that holds one; give RUN or RUN/checkpoints/step-N",
-                                    place.string()));
+        throw DataError(fmt::format(
+            "{} is neither a checkpoint nor a run folder that holds one; give RUN or RUN/checkpoints/step-N", place.string()));
     }
     return std::move(*found);
 }

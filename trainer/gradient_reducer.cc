@@ -18,6 +18,16 @@ GradientReducer::GradientReducer(Communicator& communicator, ParameterArena& are
     for (size_t index = 0; index < records_.size(); ++index) records_[index].bucket = static_cast<int32_t>(index);
 }
 
+GradientReducer::~GradientReducer() {
+    for (size_t index = 0; index < launched_buckets_; ++index) {
+        try {
+            works_[index].wait();
+        } catch (const Error&) {
+            continue;  // the failure that ended the run has been thrown already
+        }
+    }
+}
+
 void GradientReducer::begin(int64_t step) {
     step_ = step;
     ready_buckets_ = 0;
@@ -36,8 +46,8 @@ void GradientReducer::launch_ready_buckets() {
         const Bucket& bucket = plan_[launched_buckets_];
         const std::span<float> slice =
             arena_.gradients().subspan(static_cast<size_t>(bucket.offset), static_cast<size_t>(bucket.count));
-        works_[launched_buckets_] = communicator_.allreduce(
-            slice, {.what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_)});
+        works_[launched_buckets_] =
+            communicator_.allreduce(slice, {.what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_)});
     }
 }
 

@@ -12,12 +12,15 @@
 
 namespace lockstep {
 
-// A step: begin; backward of the last micro-step with this sink; write the control entry; finish. Every rank issues the same buckets
-// in the same order. Nothing is allocated after construction. One thread.
+// A step: begin; backward of the last micro-step with this sink; write the control entry; finish. Every rank issues the same
+// buckets in the same order. Nothing is allocated after construction. One thread.
 class GradientReducer final : public GradientSink {
 public:
     // `overlap` false: every bucket starts in finish(), so nothing is hidden; the sums are the same bits.
     GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap);
+
+    // Waits for what is still under way after a failure: the gradients must outlive it.
+    ~GradientReducer() override;
 
     void begin(int64_t step);
     void ready_up_to(size_t entry_end) override;  // starts every bucket that is now complete

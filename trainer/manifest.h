@@ -22,6 +22,7 @@ struct Manifest {
 
     int64_t step = 0;  // steps made; the next one has this number
     int64_t steps_per_epoch = 1;
+    int64_t total_steps = 0;  // planned for the run
     uint64_t seed = 0;
     std::string config_hash;
     ResultKeys result_keys;  // what a run that continues from here must agree with

@@ -18,11 +18,13 @@ Transform::Kind transform_kind(const std::string& name) {
     if (name == "random_resized_crop") return Transform::Kind::random_resized_crop;
     if (name == "random_crop") return Transform::Kind::random_crop;
     if (name == "hflip") return Transform::Kind::horizontal_flip;
-    throw ConfigError(fmt::format("data pipeline: found {}; allowed: resize, center_crop, random_resized_crop, random_crop, hflip", name));
+    throw ConfigError(
+        fmt::format("data pipeline: found {}; allowed: resize, center_crop, random_resized_crop, random_crop, hflip", name));
 }
 
 Transform make_transform(const TransformConfig& config) {
-    Transform transform{.kind = transform_kind(config.name), .pad = static_cast<int>(config.pad), .probability = config.probability};
+    Transform transform{
+        .kind = transform_kind(config.name), .pad = static_cast<int>(config.pad), .probability = config.probability};
     if (!config.size.empty()) {
         transform.height = static_cast<int>(config.size.front());
         const bool shorter_side = transform.kind == Transform::Kind::resize && config.size.size() == 1;

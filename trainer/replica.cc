@@ -50,8 +50,7 @@ Executor& Replica::training(int batch) {
 
 Executor& Replica::evaluation() {
     if (!evaluation_) {
-        evaluation_ =
-            plan_.backend->compile(plan_.graph, static_cast<int>(plan_.batch_per_replica), Phase::evaluation, arena_);
+        evaluation_ = plan_.backend->compile(plan_.graph, static_cast<int>(plan_.batch_per_replica), Phase::evaluation, arena_);
     }
     return *evaluation_;
 }

@@ -16,9 +16,12 @@ static_assert(std::atomic<int>::is_always_lock_free, "a handler may not take loc
 
 StopRequest wish_of(int signal) {
     switch (signal) {
-        case SIGINT: return StopRequest::interrupt;
-        case SIGTERM: return StopRequest::terminate;
-        default: return StopRequest::requeue;
+        case SIGINT:
+            return StopRequest::interrupt;
+        case SIGTERM:
+            return StopRequest::terminate;
+        default:
+            return StopRequest::requeue;
     }
 }
 

@@ -19,7 +19,8 @@ public:
     StopRequest request() const noexcept;  // the strongest wish so far
 
 private:
-    struct sigaction old_interrupt_ {}, old_terminate_{}, old_requeue_{};
+    struct sigaction old_interrupt_ {
+    }, old_terminate_{}, old_requeue_{};
 };
 
 }  // namespace lockstep
