@@ -24,6 +24,8 @@ constexpr size_t kBlockFrameBytes = 16;
 constexpr size_t kVarintMaxBytes = 10;
 constexpr int64_t kMaxTimeNs = int64_t{1} << 61;  // differences of times never overflow
 
+constexpr uint64_t kMaxBuckets = 1 << 16;  // the analysis keeps arrays by bucket index
+
 enum RecordKind : uint8_t { kStep = 1, kPause = 2, kSession = 3 };
 
 template <typename Number>
@@ -106,8 +108,8 @@ StoredStep read_step(PayloadReader& reader) {
     step.buckets.resize(reader.count(5));
     for (BucketRecord& bucket : step.buckets) {
         const uint64_t index = reader.number();
-        reader.ok = reader.ok && index <= INT32_MAX;
-        bucket.bucket = static_cast<int32_t>(index & INT32_MAX);
+        reader.ok = reader.ok && index < kMaxBuckets;
+        bucket.bucket = static_cast<int32_t>(index % kMaxBuckets);
         bucket.ready_ns = reader.relative_time(step.begin_ns);
         bucket.start_ns = reader.relative_time(step.begin_ns);
         bucket.arrived_ns = reader.relative_time(step.begin_ns);
@@ -347,6 +349,7 @@ RunRecords load_run_records(const std::filesystem::path& run_dir, int64_t max_st
     for (int rank = 0; rank < run.world_size; ++rank) {
         if (!present[static_cast<size_t>(rank)]) run.missing_ranks.push_back(rank);
     }
+    for (RankRecords& records : run.ranks) std::ranges::stable_sort(records.pauses, {}, &StoredPause::next_step);
     return run;
 }
 

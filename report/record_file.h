@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,8 +41,8 @@ struct StoredPause {
 // What one rank left behind.
 struct RankRecords {
     RunFacts facts;
-    std::vector<StoredStep> steps;  // ascending by step
-    std::vector<StoredPause> pauses;
+    std::vector<StoredStep> steps;        // ascending by step
+    std::vector<StoredPause> pauses;      // ascending by next_step after load_run_records
     std::vector<int64_t> session_starts;  // ascending
     std::string warning;                  // what was dropped; empty: nothing
 };
@@ -87,6 +88,7 @@ struct RunRecords {
     int world_size = 1;
     std::vector<int> missing_ranks;
     std::vector<std::string> warnings;
+    std::optional<double> clock_error_ms;  // bound of the alignment between hosts; empty: one host, one clock
 };
 
 // Throws DataError when no rank's file can be read.
