@@ -202,7 +202,7 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"lr.warmup", text_of(lr.warmup)},
             {"lr.warmup_from", text(lr.warmup_from)},
             {"lr.schedule", lr.schedule},
-            {"lr.at", text(fmt::join(drops, " "))},
+            {"lr.at", fmt::format("{}", fmt::join(drops, " "))},
             {"lr.factor", text(lr.factor)},
             {"lr.power", text(lr.power)},
             {"lr.final_rate", text(lr.final_rate)},

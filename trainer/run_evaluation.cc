@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "core/hash.h"
 #include "launch/threads.h"
 #include "trainer/agreement.h"
