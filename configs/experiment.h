@@ -102,6 +102,7 @@ struct Experiment {
         int64_t last_bucket_bytes = 1 << 20;
         bool overlap = true;
         int64_t timeout_ms = 10'000;
+        int64_t start_timeout_ms = 60'000;  // how long ranks wait for each other before step 0
         std::string interface;
         int64_t test_delay_ns_per_kib = 0;
     } comm;

@@ -1,5 +1,6 @@
 #include "configs/reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -43,23 +44,27 @@ void open_blocks(std::string& text, const std::string& previous, const std::stri
     }
 }
 
-std::string resolve(const Experiment& source, const std::map<std::string, Place>* origins, const std::string& left_out) {
+// `wanted` says which rows are printed, `comment` what stands beside a row (empty: nothing).
+template <typename Wanted, typename Comment>
+std::string write_rows(const Experiment& source, const Wanted& wanted, const Comment& comment) {
     Experiment experiment = source;
     std::string text, previous;
     for (const SchemaRow& row : schema()) {
-        if (row.name == left_out) continue;
+        if (!wanted(row)) continue;
         open_blocks(text, previous, row.name);
         const auto depth = static_cast<size_t>(std::count(row.name.begin(), row.name.end(), '.'));
-        text += fmt::format("{}{}: {}", std::string(2 * depth, ' '), row.name.substr(row.name.rfind('.') + 1),
-                            format_value(row, experiment));
-        if (origins != nullptr) {
-            const auto origin = origins->find(row.name);
-            text += fmt::format("  # {}", origin == origins->end() ? "default" : origin->second.text());
-        }
-        text += '\n';
+        const std::string key = row.name.substr(row.name.rfind('.') + 1), beside = comment(row);
+        text += fmt::format("{}{}: {}{}{}\n", std::string(2 * depth, ' '), key, format_value(row, experiment),
+                            beside.empty() ? "" : "  # ", beside);
         previous = row.name;
     }
     return text;
+}
+
+std::string resolve(const Experiment& experiment, const std::string& left_out) {
+    return write_rows(
+        experiment, [&left_out](const SchemaRow& row) { return row.name != left_out; },
+        [](const SchemaRow&) { return std::string(); });
 }
 
 }  // namespace
@@ -68,8 +73,14 @@ int64_t Duration::steps(int64_t steps_per_epoch) const {
     return std::llround(unit == Unit::epochs ? amount * static_cast<double>(steps_per_epoch) : amount);
 }
 
-std::string resolved_text(const Experiment& experiment, const std::map<std::string, Place>* origins) {
-    return resolve(experiment, origins, "");
+std::string shown_text(const Experiment& experiment, const std::map<std::string, Place>& origins, const ShowOptions& options) {
+    const auto comment = [&](const SchemaRow& row) -> std::string {
+        if (!options.comments) return {};
+        const auto origin = origins.find(row.name);
+        return origin == origins.end() ? "default" : origin->second.text();
+    };
+    return write_rows(
+        experiment, [&](const SchemaRow& row) { return options.defaults || origins.contains(row.name); }, comment);
 }
 
 ReadResult read_experiment_with_origins(const std::string& path, const std::vector<std::string>& overrides,
@@ -78,8 +89,8 @@ ReadResult read_experiment_with_origins(const std::string& path, const std::vect
     read_section(compose_document(path, overrides, environment), "", result);
     Experiment& experiment = result.experiment;
     check_contract(experiment, result.origins, path);
-    experiment.resolved_yaml = resolved_text(experiment, nullptr);
-    experiment.hash = hash_hex(hash_text(resolve(experiment, nullptr, "run.dir")));
+    experiment.resolved_yaml = resolve(experiment, "");
+    experiment.hash = hash_hex(hash_text(resolve(experiment, "run.dir")));
     return result;
 }
 

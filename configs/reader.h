@@ -18,8 +18,12 @@ struct ReadResult {
 ReadResult read_experiment_with_origins(const std::string& path, const std::vector<std::string>& overrides,
                                         const VariableLookup& environment);
 
-// Every key with its value, as YAML that reads back the same; with `origins`, a comment beside each says where it comes from.
-std::string resolved_text(const Experiment& experiment, const std::map<std::string, Place>* origins);
+// The configuration as YAML that reads back the same.
+struct ShowOptions {
+    bool defaults = true;   // all keys; false: only those that were set
+    bool comments = false;  // beside each key: where its value comes from
+};
+std::string shown_text(const Experiment& experiment, const std::map<std::string, Place>& origins, const ShowOptions& options);
 
 // Checks between fields that need no data: throws ConfigError with the place, or adds to experiment.warnings.
 void check_contract(Experiment& experiment, const std::map<std::string, Place>& origins, const std::string& file);
