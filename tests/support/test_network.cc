@@ -92,12 +92,19 @@ double norm(const std::vector<float>& values) {
     return std::sqrt(squares);
 }
 
+double distance(const std::vector<float>& left, const std::vector<float>& right) {
+    check(left.size() == right.size(), "distance: sizes differ");
+    double squares = 0.0;
+    for (size_t element = 0; element < left.size(); ++element) {
+        const double difference = static_cast<double>(left[element]) - right[element];
+        squares += difference * difference;
+    }
+    return std::sqrt(squares);
+}
+
 double relative_error(const std::vector<float>& left, const std::vector<float>& right) {
-    check(left.size() == right.size(), "relative_error: sizes differ");
-    std::vector<float> difference(left.size());
-    for (size_t element = 0; element < left.size(); ++element) difference[element] = left[element] - right[element];
     const double scale = norm(right);
-    return scale > 0.0 ? norm(difference) / scale : norm(difference);
+    return distance(left, right) / (scale > 0.0 ? scale : 1.0);
 }
 
 }  // namespace lockstep::testing

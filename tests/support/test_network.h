@@ -61,8 +61,9 @@ private:
     TestBatch batch_;
 };
 
-// || left - right || / || right ||, Euclidean; || left || when right is zero.
+double norm(const std::vector<float>& values);  // Euclidean
+double distance(const std::vector<float>& left, const std::vector<float>& right);
+// distance / || right ||; the bare distance when right is zero.
 double relative_error(const std::vector<float>& left, const std::vector<float>& right);
-double norm(const std::vector<float>& values);
 
 }  // namespace lockstep::testing
