@@ -21,10 +21,10 @@ h1{font-size:24px;margin:0}h2{font-size:17px;margin:0 0 4px}
 .tile b{display:block;font-size:23px;font-weight:650;line-height:1.25}.tile span{color:var(--soft);font-size:13px}
 section{margin-bottom:16px;overflow-x:auto}
 section>p{color:var(--soft);margin:0 0 8px;font-size:13.5px;max-width:86ch}
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(320px,1fr));gap:10px}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:10px}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:4px 9px;border-bottom:1px solid var(--line);white-space:nowrap}
-th{color:var(--soft);font-weight:600;cursor:pointer}
+th,td{text-align:right;padding:4px 7px;border-bottom:1px solid var(--line);white-space:nowrap}
+th{white-space:normal;vertical-align:bottom;color:var(--soft);font-weight:600;cursor:pointer}
 td.text,th.text{text-align:left;white-space:normal}
 .key{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;color:var(--soft);margin:2px 0 4px}
 .key i{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:6px;vertical-align:-1px}

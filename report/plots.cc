@@ -209,15 +209,16 @@ std::string plot_curves(std::span<const MetricsLine> metrics, std::span<const Cu
     if (x.low > x.high) return note("n/a: nothing in metrics.jsonl");
     if (x.low == x.high) x = {x.low - 0.5, x.high + 0.5};
     const double margin = std::max(0.05 * (y.high - y.low), 1e-3 * std::abs(y.high) + 1e-12);
-    Plot plot({.width = 470,
-               .height = 230,
-               .left = 52,
+    Plot plot({.width = 340,
+               .height = 210,
+               .left = 48,
+               .right = 10,
                .x = x,
                .y = {y.low - margin, y.high + margin},
                .x_title = "epoch",
                .y_title = y_title});
     for (size_t index = 0; index < points.size(); ++index) {
-        plot.polyline(points[index].x, points[index].y, series[index].style);
+        if (!points[index].x.empty()) plot.polyline(points[index].x, points[index].y, series[index].style);
         for (size_t point = 0; point < points[index].x.size() && points[index].x.size() <= 40; ++point) {
             const double height = 5, top = plot.y_at(points[index].y[point]) - height / 2;
             plot.tick(points[index].x[point], top, height, fmt::format("dot {}", series[index].style),

@@ -54,6 +54,7 @@ std::vector<double> nice_ticks(Range range, int wanted) {
 }
 
 Plot::Plot(const PlotLayout& layout) : layout_(layout) {
+    if (!layout_.y_title.empty()) layout_.top += 14;
     if (!(layout_.x.high > layout_.x.low)) layout_.x.high = layout_.x.low + 1.0;
     if (!(layout_.y.high > layout_.y.low)) layout_.y.high = layout_.y.low + 1.0;
     draw_axes();
@@ -85,7 +86,7 @@ void Plot::draw_axes() {
         }
     }
     label((layout_.left + layout_.width - layout_.right) / 2, layout_.height - 4, layout_.x_title, "axis mid");
-    if (!layout_.y_title.empty()) label(4, layout_.top, layout_.y_title, "axis");
+    if (!layout_.y_title.empty()) label(layout_.left - 8, layout_.top - 8, layout_.y_title, "axis");
 }
 
 void Plot::bar(Range x, double top, double height, std::string_view style, std::string_view title) {

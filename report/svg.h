@@ -20,7 +20,7 @@ struct PlotLayout {
     double width = 960, height = 240;  // of the drawing, in its own units; the page scales it
     double left = 64, right = 16, top = 12, bottom = 36;
     Range x, y;
-    std::string_view x_title, y_title;
+    std::string_view x_title, y_title;  // y_title stands above the axis
     bool y_ticks = true;
 };
 

@@ -58,6 +58,20 @@ int64_t communicate(const SyntheticRun& plan, std::vector<Walker>& walkers) {
     return previous_end_ns;
 }
 
+void shift(StoredStep& step, int64_t by_ns) {
+    step.begin_ns += by_ns;
+    step.end_ns += by_ns;
+    for (Span& span : step.spans) {
+        span.begin_ns += by_ns;
+        span.end_ns += by_ns;
+    }
+    for (BucketRecord& bucket : step.buckets) {
+        for (int64_t* time_ns : {&bucket.ready_ns, &bucket.start_ns, &bucket.arrived_ns, &bucket.end_ns}) {
+            if (*time_ns != 0) *time_ns += by_ns;
+        }
+    }
+}
+
 }  // namespace
 
 RunFacts synthetic_facts(const SyntheticRun& plan, int rank) {
@@ -106,10 +120,14 @@ RunRecords make_synthetic_run(const SyntheticRun& plan) {
 void write_synthetic_run(const SyntheticRun& plan, const std::filesystem::path& run_dir) {
     for (const RankRecords& records : make_synthetic_run(plan).ranks) {
         const auto recorder = Recorder::create({.run_dir = run_dir, .tensorboard = false}, records.facts);
-        for (const StoredStep& step : records.steps) {
+        int64_t paused_ns = 0;  // evaluation shifts everything behind it
+        for (StoredStep step : records.steps) {
+            shift(step, paused_ns);
             recorder->record_step({step.step, step.begin_ns, step.end_ns, step.images, step.spans, step.buckets});
             if ((step.step + 1) % 50 != 0) continue;
-            recorder->record_pause({Span::Kind::evaluation, step.end_ns, step.end_ns + 40'000'000});
+            constexpr int64_t kEvaluationNs = 40'000'000;
+            recorder->record_pause({Span::Kind::evaluation, step.end_ns, step.end_ns + kEvaluationNs});
+            paused_ns += kEvaluationNs;
             const double progress = static_cast<double>(step.step + 1) / static_cast<double>(plan.step_count);
             const double loss = 0.25 + 2.0 * std::exp(-4.0 * progress);
             MetricsLine line{step.step, 10.0 * progress, {{"train.loss", loss}, {"val.loss", loss + 0.08 + 0.1 * progress}}};
