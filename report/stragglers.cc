@@ -31,7 +31,7 @@ double excess(std::span<const RankStep> ranks, size_t rank, Value value) {
     return static_cast<double>(value(ranks[rank])) - median_of_others(ranks, rank, value);
 }
 
-// For each rank the time by which it delayed the buckets in which it was last.
+// For each rank the longest time by which it delayed a bucket as the last one. Not the sum: one late begin delays many buckets.
 std::vector<double> lateness_of_ranks(std::span<const RankStep> ranks) {
     std::map<int32_t, std::vector<Start>> starts;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -45,7 +45,8 @@ std::vector<double> lateness_of_ranks(std::span<const RankStep> ranks) {
         std::vector<double> others;
         for (size_t index = 0; index + 1 < arrivals.size(); ++index)
             others.push_back(static_cast<double>(arrivals[index].start_ns));
-        lateness_ns[last.rank] += static_cast<double>(last.start_ns) - median(std::move(others));
+        const double late_ns = static_cast<double>(last.start_ns) - median(std::move(others));
+        lateness_ns[last.rank] = std::max(lateness_ns[last.rank], late_ns);
     }
     return lateness_ns;
 }
