@@ -49,6 +49,7 @@ EvaluationResult run_evaluation(const EvaluationJob& job) {
     const auto communicator = make_communicator(job.world, job.store,
                                                 {.backend = experiment.comm.backend,
                                                  .timeout_ms = experiment.comm.timeout_ms,
+                                                 .connect_timeout_ms = experiment.comm.start_timeout_ms,
                                                  .segment_bytes = plan.gradient_bytes(),
                                                  .interface = experiment.comm.interface});
     try {

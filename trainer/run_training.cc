@@ -61,6 +61,7 @@ std::unique_ptr<Communicator> connect(const TrainingJob& job, size_t segment_byt
     return make_communicator(job.world, job.store,
                              {.backend = comm.backend,
                               .timeout_ms = comm.timeout_ms,
+                              .connect_timeout_ms = comm.start_timeout_ms,
                               .segment_bytes = segment_bytes,
                               .interface = comm.interface,
                               .test_delay_ns_per_kib = comm.test_delay_ns_per_kib});
