@@ -122,6 +122,7 @@ TEST_F(ResumeTest, ADivergingRateEndsBeforeABadCheckpoint) {
 
 TEST_F(ResumeTest, AnotherBatchSeedOrNetworkIsRefusedByName) {
     Experiment experiment = resumable("first");
+    experiment.lr.warmup.amount = 0.0;
     experiment.train.duration.amount = 2.0;
     weights(1, experiment);
     experiment.train.duration.amount = 4.0;
@@ -145,6 +146,7 @@ protected:
     // A file of weights that fits tiny_bn.
     std::string made_weights() {
         Experiment experiment = resumable("donor");
+        experiment.lr.warmup.amount = 0.0;
         experiment.train.duration.amount = 1.0;
         weights(1, experiment);
         return (fs::path(experiment.run.dir) / "checkpoints" / step_name(1) / "model.safetensors").string();
