@@ -1,0 +1,102 @@
+#include "models/models.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "models/mnist_cnn/mnist_cnn.h"
+#include "models/resnet/resnet.h"
+#include "models/resnet_cifar/resnet_cifar.h"
+#include "models/tiny/tiny.h"
+
+namespace lockstep {
+
+namespace {
+
+struct Model {
+    std::string_view name;
+    Graph (*build)(const ModelOptions&);
+    bool has_variants = false;  // v1 beside v1.5
+};
+
+template <int layers>
+Graph resnet(const ModelOptions& options) {
+    return build_resnet(options, layers);
+}
+template <int layers>
+Graph resnet_cifar(const ModelOptions& options) {
+    return build_resnet_cifar(options, layers);
+}
+
+constexpr std::array<Model, 13> kModels{{{"resnet18", resnet<18>},
+                                         {"resnet34", resnet<34>},
+                                         {"resnet50", resnet<50>, true},
+                                         {"resnet101", resnet<101>, true},
+                                         {"resnet152", resnet<152>, true},
+                                         {"resnet20", resnet_cifar<20>},
+                                         {"resnet32", resnet_cifar<32>},
+                                         {"resnet44", resnet_cifar<44>},
+                                         {"resnet56", resnet_cifar<56>},
+                                         {"resnet110", resnet_cifar<110>},
+                                         {"mnist_cnn", build_mnist_cnn},
+                                         {"tiny_cnn", build_tiny_cnn},
+                                         {"tiny_bn", build_tiny_bn}}};
+
+// Levenshtein's distance, one row at a time.
+size_t edit_distance(std::string_view left, std::string_view right) {
+    std::vector<size_t> row(right.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 1; i <= left.size(); ++i) {
+        size_t diagonal = std::exchange(row[0], i);
+        for (size_t j = 1; j <= right.size(); ++j) {
+            const size_t replaced = diagonal + (left[i - 1] == right[j - 1] ? 0 : 1);
+            diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+        }
+    }
+    return row.back();
+}
+
+const Model& find_model(std::string_view name) {
+    const auto distance = [&](const Model& model) { return edit_distance(model.name, name); };
+    const Model& nearest = *std::ranges::min_element(kModels, {}, distance);
+    if (nearest.name == name) return nearest;
+    throw ConfigError(
+        fmt::format("unknown model '{}'; did you mean '{}'? Models: {}", name, nearest.name, fmt::join(model_names(), ", ")));
+}
+
+void require_variant(const Model& model, const ModelOptions& options) {
+    if (options.variant == "v1.5" || (options.variant == "v1" && model.has_variants)) return;
+    throw ConfigError(fmt::format("model {} has no variant '{}'; use {}", model.name, options.variant,
+                                  model.has_variants ? "v1.5 or v1" : "v1.5, the only one"));
+}
+
+void require_sizes(const ModelOptions& options) {
+    if (options.num_classes < 1 || options.image_size < 1 || options.channels < 1) {
+        throw ConfigError(fmt::format("model {}: classes ({}), image size ({}) and channels ({}) must be at least 1", options.arch,
+                                      options.num_classes, options.image_size, options.channels));
+    }
+    if (!(options.dropout >= 0.0F && options.dropout < 1.0F)) {
+        throw ConfigError(fmt::format("model {}: dropout must be in [0, 1), not {}", options.arch, options.dropout));
+    }
+}
+
+}  // namespace
+
+std::vector<std::string> model_names() {
+    std::vector<std::string> names;
+    for (const Model& model : kModels) names.emplace_back(model.name);
+    return names;
+}
+
+Graph build_model(const ModelOptions& options) {
+    const Model& model = find_model(options.arch);
+    require_variant(model, options);
+    require_sizes(options);
+    return model.build(options);
+}
+
+}  // namespace lockstep

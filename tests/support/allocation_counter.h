@@ -1,0 +1,10 @@
+// Counts the heap allocations of this process: link it into a test binary and operator new is replaced for the whole program.
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::testing {
+
+int64_t heap_allocation_count();  // calls of operator new so far, from any thread
+
+}  // namespace lockstep::testing
