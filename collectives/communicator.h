@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
@@ -47,10 +48,11 @@ private:
 };
 
 struct CommunicatorOptions {
-    std::string backend = "auto";  // auto | native | gloo. auto: native when all ranks are on one node, else gloo
-    int64_t timeout_ms = 10'000;   // of no progress
-    size_t segment_bytes = 0;      // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
-    std::string interface;         // network interface for gloo; empty: the one that reaches the store
+    std::string backend = "auto";         // auto | native | gloo. auto: native when all ranks are on one node, else gloo
+    int64_t timeout_ms = 10'000;          // of no progress
+    int64_t connect_timeout_ms = 60'000;  // for all ranks to appear; they may start at different times
+    size_t segment_bytes = 0;  // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
+    std::string interface;     // network interface for gloo; empty: the one that reaches the store
     int64_t test_delay_ns_per_kib = 0;  // test only: artificial slowness of the transfer, for overlap and report tests
 };
 
@@ -81,7 +83,7 @@ public:
     // Tells all peers at once that this rank gives up; their waits end with a CommError that carries `reason`. Never throws.
     virtual void abort(std::string_view reason) noexcept = 0;
 
-    // Slice of `count` elements that rank `rank` owns in reduce_scatter; borders on 16 elements.
+    // Slice [first, second) of `count` elements that rank `rank` owns in reduce_scatter; borders on 16 elements.
     static std::pair<int64_t, int64_t> slice(int64_t count, int rank, int size);
 
 protected:

@@ -78,7 +78,7 @@ struct Experiment {
         Duration warmup{Duration::Unit::epochs, 0.0};
         double warmup_from = -1.0;      // < 0: base
         std::string schedule = "step";  // constant | step | multistep | cosine | polynomial
-        std::vector<Duration> at;
+        std::vector<Duration> at{{Duration::Unit::epochs, 30.0}, {Duration::Unit::epochs, 60.0}, {Duration::Unit::epochs, 80.0}};
         double factor = 0.1, power = 2.0, final_rate = 0.0;
     } lr;
     struct Loss {
@@ -102,6 +102,7 @@ struct Experiment {
         int64_t last_bucket_bytes = 1 << 20;
         bool overlap = true;
         int64_t timeout_ms = 10'000;
+        int64_t start_timeout_ms = 60'000;  // how long ranks wait for each other before step 0
         std::string interface;
         int64_t test_delay_ns_per_kib = 0;
     } comm;
@@ -117,10 +118,20 @@ struct Experiment {
 
     std::string resolved_yaml;  // every key with its value, as kept in the run folder
     std::string hash;           // of resolved_yaml without run.dir: equal on all ranks or no step is made
+
+    std::vector<std::string> warnings;  // one line each; to be shown once by whoever starts the run
 };
 
 // Reads `path`, applies `key=value` overrides, validates everything. Throws ConfigError: "file:line:column: key: found …; allowed
 // …".
 Experiment read_experiment(const std::string& path, const std::vector<std::string>& overrides);
+
+// The checks that need to know the run's surroundings. Each throws ConfigError naming the numbers and the nearest that work.
+//
+// Every rank needs at least one virtual worker: batch.global / batch.per_replica >= world_size. Uneven numbers of virtual workers
+// per rank are allowed: gradients are summed and divided once by batch.global, so averaging stays exact.
+void check_world(const Experiment& experiment, int world_size);
+// The warmup must end before the run does; what read_experiment cannot see when one is in epochs and the other in iterations.
+void check_schedule(const Experiment& experiment, int64_t steps_per_epoch);
 
 }  // namespace lockstep

@@ -53,11 +53,13 @@ std::string read_file(const fs::path& path) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-void write_file_atomically(const fs::path& path, std::string_view content) {
+void write_file_atomically(const fs::path& path, std::string_view content) { write_file_atomically(path, {&content, 1}); }
+
+void write_file_atomically(const fs::path& path, std::span<const std::string_view> parts) {
     const fs::path temporary = fmt::format("{}.tmp-{}", path.string(), getpid());
     const FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
     if (file.get() < 0) throw_write_error(path, temporary, errno);
-    write_all(file.get(), content, path, temporary);
+    for (const std::string_view part : parts) write_all(file.get(), part, path, temporary);
     if (fsync(file.get()) != 0) throw_write_error(path, temporary, errno);
     if (rename(temporary.c_str(), path.c_str()) != 0) throw_write_error(path, temporary, errno);
     const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");

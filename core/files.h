@@ -17,6 +17,8 @@ std::string read_file(const fs::path& path);
 // Writes to a temporary name in the same folder, syncs and renames: under the final name the file is always whole. On failure
 // (full disk, permission) throws DeviceError and leaves any earlier file untouched and no temporary behind.
 void write_file_atomically(const fs::path& path, std::string_view content);
+// The same for a file that is put together from parts, which are written one after another without being copied.
+void write_file_atomically(const fs::path& path, std::span<const std::string_view> parts);
 
 // Creates the folder and its parents; no error when it exists. Throws DeviceError.
 void make_directories(const fs::path& path);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace lockstep {
@@ -37,6 +38,7 @@ public:
 
     // The epoch's order. Costs O(sample_count); keep it for the epoch.
     std::vector<int64_t> permutation(int64_t epoch) const;
+    void permutation(int64_t epoch, std::span<int64_t> order) const;  // the same into memory of sample_count entries
     // Position in the permutation of a virtual worker's first sample.
     int64_t position(int64_t step_in_epoch, int64_t worker) const;
 

@@ -1,4 +1,5 @@
-// The safetensors format: 8 bytes little-endian header length, JSON header, raw little-endian data. Reads never trust a length.
+// The safetensors format: 8 bytes little-endian header length, JSON header, raw little-endian data. Reads never trust a length: a
+// file whose ranges overlap, leave holes, run past the end or do not fit their shapes is refused, as is a name that comes twice.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +28,8 @@ public:
     virtual const std::map<std::string, std::string>& metadata() const = 0;
 };
 
-// Atomic and synced; tensors are written in the given order, 64-byte aligned start of data.
+// Atomic and synced (core/files.h); tensors are written in the given order straight from their memory, 64-byte aligned start of
+// data. Throws DeviceError when the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata);
 

@@ -41,7 +41,9 @@ struct StoreClientOptions {
     int port = 0;
     std::string job_id;
     int64_t connect_timeout_ms = 60'000;  // retried until then; the server may start later than its clients
+    int64_t request_timeout_ms = 10'000;  // for an answer to anything but `wait`
 };
+// Safe from several threads; a long `wait` of one does not hold up the others.
 std::unique_ptr<Store> connect_store(const StoreClientOptions& options);
 
 // For tests and a world of one: in this process only.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,6 +43,14 @@ struct MemoryUse {
     size_t activation_bytes = 0;           // planned by lifetime
     size_t activation_bytes_unshared = 0;  // what one buffer per tensor would need
     size_t scratch_bytes = 0;
+    int reorders = 0;         // layout conversions of activations and their gradients in one step
+    int weight_reorders = 0;  // copies of weights in another layout or type in one step
+};
+
+// Time of one op in one step; fused ops count for the op that does the work.
+struct OpTime {
+    std::string name, kind;
+    double forward_ms = 0.0, backward_ms = 0.0;
 };
 
 class Executor {
@@ -61,6 +70,10 @@ public:
     virtual std::span<const float> logits() const = 0;  // (N, classes) of the last forward, plain
     virtual std::span<const float> losses() const = 0;  // N, of the last forward
     virtual MemoryUse memory() const = 0;
+
+    // One forward, and in training one backward that overwrites the gradients, with a clock around each op. In graph order; empty
+    // when the backend cannot tell. May allocate: for measuring, not for training.
+    virtual std::vector<OpTime> time_ops(const ForwardInput& /*input*/) { return {}; }
 };
 
 class Backend {

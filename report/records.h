@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -22,9 +23,9 @@ struct BucketRecord {
     int64_t end_ns = 0;
 };
 
-// One training step of one rank. Evaluation and checkpoints lie between steps and are recorded with step < 0 ... see StepLog.
+// One training step of one rank. Evaluation and checkpoints lie between steps (Recorder::record_pause) and are no part of them.
 struct StepRecord {
-    int64_t step = 0;
+    int64_t step = 0;                  // counts from 0 over the whole run; ascending
     int64_t begin_ns = 0, end_ns = 0;  // wall time of the step: from the end of the previous one to its own end
     int64_t images = 0;                // of this rank
     std::span<const Span> spans;
@@ -51,7 +52,7 @@ struct RunFacts {
 
 // One line of metrics.jsonl and of TensorBoard: keys such as "train.loss", "val.top1", "lr", "images_per_s".
 struct MetricsLine {
-    int64_t step = 0;
+    int64_t step = 0;  // the last step it speaks of (from 0), so that a run resumed at `start_step` keeps the lines before it
     double epoch = 0.0;
     std::vector<std::pair<std::string, double>> values;
 };

@@ -9,6 +9,7 @@ namespace lockstep::testing {
 inline std::vector<std::string> backends_under_test() {
     return {
         "reference",
+        "onednn",
     };
 }
 

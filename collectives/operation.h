@@ -1,0 +1,50 @@
+// One collective as a request: what the caller's thread hands to the communication thread. Plain data; the memory it points to
+// belongs to the operation until it is done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "collectives/communicator.h"
+
+namespace lockstep {
+
+enum class OperationKind : uint8_t { allreduce = 1, reduce_scatter, allgather, broadcast, barrier };
+std::string_view to_string(OperationKind kind);
+
+struct Operation {
+    OperationKind kind = OperationKind::barrier;
+    CollectiveLabel label;
+    float* floats = nullptr;            // allreduce, reduce_scatter: in place
+    const std::byte* source = nullptr;  // allgather: `byte_count` bytes of this rank
+    std::byte* target = nullptr;        // allgather: byte_count * world size; broadcast: byte_count, in place
+    size_t byte_count = 0;              // of this rank's data
+    int root = 0;                       // broadcast
+    uint64_t sequence = 0;              // 1, 2, 3, ... equal on all ranks
+};
+
+// The same on all ranks or the job is broken: compared at every operation, so that ranks whose plans differ stop instead of hanging
+// or summing the wrong numbers. Fixed size, trivially copyable: lies in shared memory and travels as it is.
+struct OperationSignature {
+    uint64_t sequence = 0;
+    uint64_t byte_count = 0;
+    int64_t place = -1;  // native: offset in the rank's region of the segment; -1: outside
+    int64_t step = -1;
+    int32_t bucket = -1;
+    uint16_t root = 0;
+    OperationKind kind = OperationKind::barrier;
+    char what[24] = {};
+    uint64_t plan_hash = 0;  // of all the above: one comparison on the fast path
+
+    static OperationSignature of(const Operation& operation, int64_t place);
+};
+
+std::string describe(const OperationSignature& signature);  // "allreduce of bucket 3, step 17, 4096 bytes"
+std::string describe(const CollectiveLabel& label);         // "bucket 3 of step 17"
+
+// The text of every failure of a wait, three parts: `fault` (who did what), where this rank was, what to do.
+std::string failure_text(std::string_view fault, int rank, const CollectiveLabel& label, int64_t waited_ns);
+std::string mismatch_text(int rank, const OperationSignature& mine, int peer, const OperationSignature& theirs);
+
+}  // namespace lockstep

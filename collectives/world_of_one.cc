@@ -1,0 +1,80 @@
+#include "collectives/world_of_one.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+namespace lockstep {
+
+namespace {
+
+class WorldOfOne final : public Communicator {
+public:
+    explicit WorldOfOne(const World& world) : world_(world) {}
+
+    const World& world() const override { return world_; }
+    std::string_view name() const override { return "one"; }
+    MemoryPool& gradient_pool() override { return pool_; }
+
+    Work allreduce(std::span<float>, CollectiveLabel) override {
+        throw_if_aborted();
+        ++issued_;
+        instants_ns_[issued_ % kHistory] = now_ns();
+        return {this, issued_};
+    }
+    void reduce_scatter(std::span<float>, CollectiveLabel) override { throw_if_aborted(); }
+    void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel) override {
+        throw_if_aborted();
+        check(all.size() == mine.size(), "allgather: `all` has room for every rank's part");
+        std::copy(mine.begin(), mine.end(), all.begin());
+    }
+    void broadcast(std::span<std::byte>, int root, CollectiveLabel) override {
+        throw_if_aborted();
+        check(root == 0, "broadcast: the root is a rank of this world");
+    }
+    void barrier(CollectiveLabel) override { throw_if_aborted(); }
+
+    void abort(std::string_view reason) noexcept override {
+        const std::lock_guard lock(mutex_);
+        if (aborted_) return;
+        aborted_ = true;
+        try {
+            reason_ = reason;
+        } catch (...) {
+            reason_.clear();  // out of memory: aborted all the same, without its reason
+        }
+    }
+
+private:
+    bool test(uint64_t) override { return true; }
+    void wait(uint64_t) override {}
+    WorkTimes times(uint64_t ticket) const override {
+        const int64_t instant_ns = instants_ns_[ticket % kHistory];
+        return {instant_ns, instant_ns, instant_ns};
+    }
+
+    void throw_if_aborted() {
+        const std::lock_guard lock(mutex_);
+        if (aborted_) throw CommError(fmt::format("rank 0 gave up: {}", reason_));
+    }
+
+    const World world_;
+    HeapPool pool_;
+    uint64_t issued_ = 0;
+    std::array<int64_t, kHistory> instants_ns_{};
+    std::mutex mutex_;
+    bool aborted_ = false;  // guarded by mutex_, as is reason_
+    std::string reason_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_world_of_one(const World& world) { return std::make_unique<WorldOfOne>(world); }
+
+}  // namespace lockstep

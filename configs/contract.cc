@@ -1,0 +1,163 @@
+// What must hold between keys.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "configs/reader.h"
+#include "configs/scalars.h"
+#include "core/error.h"
+
+namespace lockstep {
+
+namespace {
+
+class ContractChecker {
+public:
+    ContractChecker(Experiment& experiment, const std::map<std::string, Place>& origins, const std::string& file)
+        : experiment_(experiment), origins_(origins), file_(file) {}
+
+    void check_all() {
+        check_data();
+        check_batch();
+        check_warmup();
+        check_drops();
+        check_pipeline_size("data.train.pipeline", experiment_.data.train.pipeline);
+        check_pipeline_size("data.val.pipeline", experiment_.data.val.pipeline);
+        check_evaluation();
+    }
+
+private:
+    std::string place(const std::string& name) const {
+        const auto origin = origins_.find(name);
+        return origin == origins_.end() ? file_ : origin->second.text();
+    }
+    bool is_set(const std::string& name) const { return origins_.contains(name); }
+    [[noreturn]] void fail(const std::string& name, const std::string& text) const {
+        throw ConfigError(fmt::format("{}: {}: {}", place(name), name, text));
+    }
+    void warn(const std::string& name, const std::string& text) {
+        experiment_.warnings.push_back(fmt::format("{}: {}: {}", place(name), name, text));
+    }
+
+    void check_data() const {
+        const DataSetConfig& train = experiment_.data.train;
+        if (train.path.empty() && train.source != "synthetic") {
+            fail("data.train.path", "found nothing; allowed: a folder, file or shard pattern, or data.train.source: synthetic");
+        }
+    }
+
+    void check_batch() const {
+        const int64_t global = experiment_.batch.global, per_replica = experiment_.batch.per_replica;
+        if (global % per_replica == 0) return;
+        const int64_t below = global / per_replica * per_replica, above = below + per_replica;
+        int64_t divisor = std::min(per_replica, global);
+        while (global % divisor != 0) --divisor;
+        fail("batch.global",
+             fmt::format("found {}, not a multiple of batch.per_replica {}; the nearest that work: batch.global {}{}, or "
+                         "batch.per_replica {}",
+                         global, per_replica, below > 0 ? fmt::format("{} or ", below) : "", above, divisor));
+    }
+
+    void check_warmup() {
+        const auto& lr = experiment_.lr;
+        const Duration& run = experiment_.train.duration;
+        if (lr.warmup.unit == run.unit && lr.warmup.amount > 0 && lr.warmup.amount >= run.amount) {
+            fail("lr.warmup", fmt::format("found {}; allowed: shorter than train.duration {}", format_duration(lr.warmup),
+                                          format_duration(run)));
+        }
+        const double peak = peak_rate();
+        if (lr.warmup.amount > 0 && lr.warmup_from > peak) {
+            warn("lr.warmup_from",
+                 fmt::format("{} is above the peak {}; the warmup starts at the peak", lr.warmup_from, format_number(peak)));
+        }
+        if ((lr.schedule == "cosine" || lr.schedule == "polynomial") && lr.final_rate > peak) {
+            fail("lr.final_rate", fmt::format("found {}; allowed: at most the peak {}", lr.final_rate, format_number(peak)));
+        }
+    }
+
+    double peak_rate() const {
+        const double quotient = static_cast<double>(experiment_.batch.global) / static_cast<double>(experiment_.lr.base_batch);
+        if (experiment_.lr.scaling == "linear") return experiment_.lr.base * quotient;
+        if (experiment_.lr.scaling == "sqrt") return experiment_.lr.base * std::sqrt(quotient);
+        return experiment_.lr.base;
+    }
+
+    void check_drops() {
+        const auto& lr = experiment_.lr;
+        const bool drops = lr.schedule == "step" || lr.schedule == "multistep";
+        if (!drops) {
+            if (is_set("lr.at") && !lr.at.empty()) warn("lr.at", fmt::format("not used by lr.schedule {}", lr.schedule));
+            return;
+        }
+        if (lr.at.empty())
+            fail("lr.at", fmt::format("found an empty list; lr.schedule {} needs times such as [30ep, 60ep]", lr.schedule));
+        for (size_t index = 1; index < lr.at.size(); ++index) {
+            if (lr.at[index].unit == lr.at[index - 1].unit && lr.at[index].amount <= lr.at[index - 1].amount) {
+                fail("lr.at", fmt::format("found {} after {}; allowed: rising times", format_duration(lr.at[index]),
+                                          format_duration(lr.at[index - 1])));
+            }
+        }
+        const Duration& run = experiment_.train.duration;
+        if (lr.at.front().unit == run.unit && lr.at.front().amount >= run.amount) {
+            warn("lr.at", fmt::format("the first drop, {}, lies at or after the end of the run, {}: the rate stays constant",
+                                      format_duration(lr.at.front()), format_duration(run)));
+        }
+    }
+
+    void check_pipeline_size(const std::string& name, const std::vector<TransformConfig>& pipeline) const {
+        const auto last =
+            std::find_if(pipeline.rbegin(), pipeline.rend(), [](const TransformConfig& t) { return !t.size.empty(); });
+        if (last == pipeline.rend() || (last->name == "resize" && last->size.size() == 1)) return;
+        const int64_t wanted = experiment_.model.image_size, height = last->size.front(), width = last->size.back();
+        if (height == wanted && width == wanted) return;
+        fail(name, fmt::format("{} gives images of {}x{}, but model.image_size is {}; make the two equal", last->name, height,
+                               width, wanted));
+    }
+
+    void check_evaluation() {
+        if (!experiment_.data.val.path.empty() || experiment_.data.val.source == "synthetic") return;
+        if (is_set("train.eval_every") && experiment_.train.eval_every)
+            warn("train.eval_every", "not used: data.val.path is empty");
+    }
+
+    Experiment& experiment_;
+    const std::map<std::string, Place>& origins_;
+    const std::string& file_;  // named when the key has its default
+};
+
+}  // namespace
+
+void check_contract(Experiment& experiment, const std::map<std::string, Place>& origins, const std::string& file) {
+    ContractChecker(experiment, origins, file).check_all();
+}
+
+void check_world(const Experiment& experiment, int world_size) {
+    const int64_t global = experiment.batch.global, per_replica = experiment.batch.per_replica;
+    const int64_t workers = global / per_replica;
+    if (workers >= world_size) return;
+    const int64_t fitting_replica = global / world_size;
+    int64_t divisor = std::max<int64_t>(fitting_replica, 1);
+    while (divisor > 1 && global % divisor != 0) --divisor;
+    throw ConfigError(fmt::format(
+        "batch.global {} with batch.per_replica {} is {} virtual worker{}, too few for {} ranks; the nearest that work: "
+        "batch.global {}{}, or "
+        "at most {} rank{}",
+        global, per_replica, workers, workers == 1 ? "" : "s", world_size, per_replica * world_size,
+        fitting_replica >= 1 ? fmt::format(", or batch.per_replica {}", divisor) : "", workers, workers == 1 ? "" : "s"));
+}
+
+void check_schedule(const Experiment& experiment, int64_t steps_per_epoch) {
+    const int64_t total = experiment.train.duration.steps(steps_per_epoch);
+    const int64_t warmup = experiment.lr.warmup.steps(steps_per_epoch);
+    if (total < 1) {
+        throw ConfigError(fmt::format("train.duration {} is no whole step at {} steps per epoch; allowed: at least 1it",
+                                      format_duration(experiment.train.duration), steps_per_epoch));
+    }
+    if (warmup == 0 || warmup < total) return;
+    throw ConfigError(fmt::format(
+        "lr.warmup {} is {} steps, as long as the run of {} steps ({} per epoch); make it shorter than train.duration {}",
+        format_duration(experiment.lr.warmup), warmup, total, steps_per_epoch, format_duration(experiment.train.duration)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,372 @@
+#include "configs/schema.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+namespace {
+
+const Range kPositive{.min = 0.0, .above_min = true};
+const Range kAtLeastOne{.min = 1.0};
+const Range kUnitInterval{.min = 0.0, .max = 1.0};
+const Range kBelowOne{.min = 0.0, .max = 1.0, .below_max = true};
+const Range kDuration{.min = 0.0, .max = 1e9};
+const Range kPositiveDuration{.min = 0.0, .max = 1e9, .above_min = true};
+
+std::vector<SchemaRow> run_rows() {
+    return {
+        {"run.name", [](Experiment& e) -> Field { return &e.run.name; },
+         "Name of the run, for reports; ${run.name} elsewhere in the file."},
+        {"run.dir", [](Experiment& e) -> Field { return &e.run.dir; },
+         "Folder of the run: checkpoints, metrics, report and the resolved configuration. Made when missing; relative to the "
+         "working "
+         "directory."},
+        {"run.seed", [](Experiment& e) -> Field { return &e.run.seed; },
+         "Source of all randomness: first weights, order of the images, augmentation, dropout."},
+        {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
+         "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
+        {"run.deterministic", [](Experiment& e) -> Field { return &e.run.deterministic; },
+         "Same bits from run to run on the same number of ranks."},
+    };
+}
+
+std::vector<SchemaRow> model_rows() {
+    return {
+        {"model.arch", [](Experiment& e) -> Field { return &e.model.arch; },
+         "The network: resnet18, resnet34, resnet50, resnet101, resnet152; resnet20, resnet32, resnet44, resnet56, resnet110 for "
+         "32x32 "
+         "images; mnist_cnn; tiny_cnn and tiny_bn for tests."},
+        {.name = "model.variant",
+         .field = [](Experiment& e) -> Field { return &e.model.variant; },
+         .doc = "ResNet-50 and deeper: `v1.5` has the stride on the 3x3 convolution of a bottleneck, `v1` on the first 1x1.",
+         .choices = {"v1.5", "v1"}},
+        {"model.weights", [](Experiment& e) -> Field { return &e.model.weights; },
+         "A safetensors file to start from; empty: random first weights."},
+        {"model.partial_weights", [](Experiment& e) -> Field { return &e.model.partial_weights; },
+         "Load what fits of model.weights and list the rest; false: anything missing, extra or misshapen is an error."},
+        {.name = "model.num_classes",
+         .field = [](Experiment& e) -> Field { return &e.model.num_classes; },
+         .doc = "Number of classes; `auto`: as many as the training data has.",
+         .range = {.min = 1, .max = 1e6},
+         .keyword = Keyword{"auto", 0}},
+        {.name = "model.image_size",
+         .field = [](Experiment& e) -> Field { return &e.model.image_size; },
+         .doc = "Height and width of the images that the network sees, in pixels.",
+         .range = {.min = 1, .max = 4096}},
+        {.name = "model.channels",
+         .field = [](Experiment& e) -> Field { return &e.model.channels; },
+         .doc = "Colour channels of the images: 3, or 1 for grey.",
+         .range = {.min = 1, .max = 3}},
+        {"model.zero_init_last_bn", [](Experiment& e) -> Field { return &e.model.zero_init_last_bn; },
+         "Start the last batch norm of each residual block with scale 0, so that blocks begin as identity."},
+        {.name = "model.dropout",
+         .field = [](Experiment& e) -> Field { return &e.model.dropout; },
+         .doc = "Probability of dropping a feature before the last layer.",
+         .range = kBelowOne},
+    };
+}
+
+std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experiment::Data::*set) {
+    const std::string prefix = "data." + name + ".";
+    return {
+        {.name = prefix + "source",
+         .field = [set](Experiment& e) -> Field { return &(e.data.*set).source; },
+         .doc = "Format of the data; `auto`: by what lies at the path.",
+         .choices = {"auto", "folder", "tar", "webdataset", "list", "mnist", "cifar_bin", "synthetic"}},
+        {prefix + "path", [set](Experiment& e) -> Field { return &(e.data.*set).path; },
+         name == "train" ? "Folder, file or shard pattern such as train-{000..127}.tar; relative to the working directory."
+                         : "As data.train.path; empty: no validation."},
+        {prefix + "labels", [set](Experiment& e) -> Field { return &(e.data.*set).labels; },
+         "Labels file of an MNIST set; empty: found beside the images."},
+        {prefix + "pipeline", [set](Experiment& e) -> Field { return &(e.data.*set).pipeline; },
+         "What is done to each image, in order. The last size must be model.image_size."},
+        {.name = prefix + "synthetic_size",
+         .field = [set](Experiment& e) -> Field { return &(e.data.*set).synthetic_size; },
+         .doc = "Number of images of a synthetic set.",
+         .range = {.min = 1, .max = 1e9}},
+    };
+}
+
+std::vector<SchemaRow> data_rows() {
+    return {
+        {"data.mean", [](Experiment& e) -> Field { return &e.data.mean; },
+         "Mean of each colour channel, of pixels in 0 to 1; subtracted. One number stands for all channels."},
+        {.name = "data.stddev",
+         .field = [](Experiment& e) -> Field { return &e.data.stddev; },
+         .doc = "Standard deviation of each colour channel; divided by. One number stands for all channels.",
+         .range = kPositive},
+        {.name = "data.workers",
+         .field = [](Experiment& e) -> Field { return &e.data.workers; },
+         .doc = "Threads of a rank that read, decode and augment; `auto`: from the cores at hand.",
+         .range = {.min = 1, .max = 1024},
+         .keyword = Keyword{"auto", 0}},
+        {.name = "data.batches_ahead",
+         .field = [](Experiment& e) -> Field { return &e.data.batches_ahead; },
+         .doc = "Batches that are made ahead of their use.",
+         .range = {.min = 1, .max = 1024}},
+        {"data.shuffle", [](Experiment& e) -> Field { return &e.data.shuffle; },
+         "A new order of all images each epoch; false: the order of the files."},
+        {.name = "data.remainder",
+         .field = [](Experiment& e) -> Field { return &e.data.remainder; },
+         .doc = "Images that do not fill a last global batch: `keep` makes a smaller step of them, `drop` leaves them out of the "
+                "epoch.",
+         .choices = {"keep", "drop"}},
+        {.name = "data.on_bad_image",
+         .field = [](Experiment& e) -> Field { return &e.data.on_bad_image; },
+         .doc = "An image that cannot be decoded: `error` stops the run and names it, `skip` takes the next good one and counts.",
+         .choices = {"error", "skip"}},
+    };
+}
+
+std::vector<SchemaRow> batch_rows() {
+    return {
+        {.name = "batch.global",
+         .field = [](Experiment& e) -> Field { return &e.batch.global; },
+         .doc = "Images per step over all ranks: the primary number, from which rate and warmup follow. A multiple of "
+                "batch.per_replica.",
+         .range = {.min = 1, .max = 1 << 24}},
+        {.name = "batch.per_replica",
+         .field = [](Experiment& e) -> Field { return &e.batch.per_replica; },
+         .doc = "Images of a virtual worker, the unit of batch-norm statistics. The global batch is cut into virtual workers, "
+                "which are "
+                "dealt to the ranks; a rank with several of them accumulates their gradients.",
+         .range = {.min = 1, .max = 1 << 16}},
+    };
+}
+
+std::vector<SchemaRow> optim_rows() {
+    return {
+        {.name = "optim.name",
+         .field = [](Experiment& e) -> Field { return &e.optim.name; },
+         .doc = "The optimizer.",
+         .choices = {"sgd"}},
+        {.name = "optim.momentum",
+         .field = [](Experiment& e) -> Field { return &e.optim.momentum; },
+         .doc = "Share of the last update that is kept.",
+         .range = kBelowOne},
+        {"optim.nesterov", [](Experiment& e) -> Field { return &e.optim.nesterov; }, "Nesterov's form of momentum."},
+        {"optim.folded_momentum", [](Experiment& e) -> Field { return &e.optim.folded_momentum; },
+         "Fold the rate into the momentum buffer, with correction whenever the rate changes; gives the same weights up to "
+         "rounding."},
+        {.name = "optim.weight_decay",
+         .field = [](Experiment& e) -> Field { return &e.optim.weight_decay; },
+         .doc = "Decay of convolution and fully connected weights.",
+         .range = kUnitInterval},
+        {"optim.decay_bn", [](Experiment& e) -> Field { return &e.optim.decay_bn; }, "Decay also scale and shift of batch norms."},
+        {"optim.decay_bias", [](Experiment& e) -> Field { return &e.optim.decay_bias; }, "Decay also biases."},
+    };
+}
+
+std::vector<SchemaRow> lr_rows() {
+    return {
+        {.name = "lr.base",
+         .field = [](Experiment& e) -> Field { return &e.lr.base; },
+         .doc = "Learning rate for a global batch of lr.base_batch.",
+         .range = {.min = 0.0, .max = 1e4, .above_min = true}},
+        {.name = "lr.base_batch",
+         .field = [](Experiment& e) -> Field { return &e.lr.base_batch; },
+         .doc = "The global batch that lr.base is meant for.",
+         .range = {.min = 1, .max = 1 << 24}},
+        {.name = "lr.scaling",
+         .field = [](Experiment& e) -> Field { return &e.lr.scaling; },
+         .doc = "How the peak rate follows the batch: `linear`: base * global / base_batch, `sqrt`: with the root of the quotient, "
+                "`none`.",
+         .choices = {"none", "sqrt", "linear"}},
+        {.name = "lr.warmup",
+         .field = [](Experiment& e) -> Field { return &e.lr.warmup; },
+         .doc = "Length of the linear rise to the peak, one step per iteration; shorter than train.duration.",
+         .range = kDuration},
+        {.name = "lr.warmup_from",
+         .field = [](Experiment& e) -> Field { return &e.lr.warmup_from; },
+         .doc = "Rate where the warmup begins; `base`: lr.base. Capped at the peak.",
+         .range = {.min = 0.0, .max = 1e4},
+         .keyword = Keyword{"base", -1.0}},
+        {.name = "lr.schedule",
+         .field = [](Experiment& e) -> Field { return &e.lr.schedule; },
+         .doc = "Shape of the rate after warmup. `step` and `multistep` multiply by lr.factor at each time of lr.at.",
+         .choices = {"constant", "step", "multistep", "cosine", "polynomial"}},
+        {.name = "lr.at",
+         .field = [](Experiment& e) -> Field { return &e.lr.at; },
+         .doc = "Times of the drops of `step` and `multistep`, rising.",
+         .range = kPositiveDuration},
+        {.name = "lr.factor",
+         .field = [](Experiment& e) -> Field { return &e.lr.factor; },
+         .doc = "What `step` and `multistep` multiply by.",
+         .range = {.min = 0.0, .max = 1.0, .above_min = true}},
+        {.name = "lr.power",
+         .field = [](Experiment& e) -> Field { return &e.lr.power; },
+         .doc = "Exponent of `polynomial`.",
+         .range = {.min = 0.0, .max = 100.0, .above_min = true}},
+        {.name = "lr.final_rate",
+         .field = [](Experiment& e) -> Field { return &e.lr.final_rate; },
+         .doc = "Where `cosine` and `polynomial` end.",
+         .range = {.min = 0.0, .max = 1e4}},
+    };
+}
+
+std::vector<SchemaRow> loss_and_bn_rows() {
+    return {
+        {.name = "loss.label_smoothing",
+         .field = [](Experiment& e) -> Field { return &e.loss.label_smoothing; },
+         .doc = "Share of the target that is spread evenly over all classes.",
+         .range = kBelowOne},
+        {.name = "batchnorm.keep",
+         .field = [](Experiment& e) -> Field { return &e.batchnorm.keep; },
+         .doc = "running = keep * running + (1 - keep) * new. PyTorch's \"momentum\" is 1 - keep.",
+         .range = kBelowOne},
+        {.name = "batchnorm.epsilon",
+         .field = [](Experiment& e) -> Field { return &e.batchnorm.epsilon; },
+         .doc = "Added to the variance.",
+         .range = {.min = 0.0, .max = 1.0, .above_min = true}},
+    };
+}
+
+std::vector<SchemaRow> train_rows() {
+    return {
+        {.name = "train.duration",
+         .field = [](Experiment& e) -> Field { return &e.train.duration; },
+         .doc = "Length of the run.",
+         .range = kPositiveDuration},
+        {.name = "train.backend",
+         .field = [](Experiment& e) -> Field { return &e.train.backend; },
+         .doc = "What computes: `onednn`, or `reference` (plain loops: slow, for comparison).",
+         .choices = {"onednn", "reference"}},
+        {.name = "train.precision",
+         .field = [](Experiment& e) -> Field { return &e.train.precision; },
+         .doc = "`bf16`: activations and convolution inputs; weights, gradients and updates stay fp32.",
+         .choices = {"fp32", "bf16"}},
+        {.name = "train.threads",
+         .field = [](Experiment& e) -> Field { return &e.train.threads; },
+         .doc = "Compute threads of a rank; `auto`: allowed cores divided by the ranks of the node.",
+         .range = {.min = 1, .max = 4096},
+         .keyword = Keyword{"auto", 0}},
+        {.name = "train.eval_every",
+         .field = [](Experiment& e) -> Field { return &e.train.eval_every; },
+         .doc = "Time between evaluations on the validation set.",
+         .range = kPositiveDuration},
+        {.name = "train.log_every",
+         .field = [](Experiment& e) -> Field { return &e.train.log_every; },
+         .doc = "Steps between progress lines and lines of metrics.jsonl.",
+         .range = {.min = 1, .max = 1e9}},
+        {"train.stop_on_nan", [](Experiment& e) -> Field { return &e.train.stop_on_nan; },
+         "Stop all ranks before the update when the loss or a gradient is not finite."},
+    };
+}
+
+std::vector<SchemaRow> comm_rows() {
+    return {
+        {.name = "comm.backend",
+         .field = [](Experiment& e) -> Field { return &e.comm.backend; },
+         .doc = "`native`: the node's shared memory; `gloo`: TCP; `auto`: native when all ranks are on one node, else gloo.",
+         .choices = {"auto", "native", "gloo"}},
+        {.name = "comm.bucket",
+         .field = [](Experiment& e) -> Field { return &e.comm.bucket_bytes; },
+         .doc = "Gradients that travel together; a larger tensor travels alone.",
+         .unit = ValueUnit::bytes,
+         .range = {.min = 4, .max = 1e12}},
+        {.name = "comm.last_bucket",
+         .field = [](Experiment& e) -> Field { return &e.comm.last_bucket_bytes; },
+         .doc = "Size of the last bucket of a step, the one whose transfer nothing can hide.",
+         .unit = ValueUnit::bytes,
+         .range = {.min = 4, .max = 1e12}},
+        {"comm.overlap", [](Experiment& e) -> Field { return &e.comm.overlap; },
+         "Send buckets while back-propagation is still running; false: all at its end."},
+        {.name = "comm.timeout",
+         .field = [](Experiment& e) -> Field { return &e.comm.timeout_ms; },
+         .doc = "Lack of progress of a peer after which it counts as lost.",
+         .unit = ValueUnit::milliseconds,
+         .range = {.min = 100, .max = 86'400'000.0}},
+        {.name = "comm.start_timeout",
+         .field = [](Experiment& e) -> Field { return &e.comm.start_timeout_ms; },
+         .doc = "How long ranks wait for each other at the start.",
+         .unit = ValueUnit::milliseconds,
+         .range = {.min = 100, .max = 86'400'000.0}},
+        {"comm.interface", [](Experiment& e) -> Field { return &e.comm.interface; },
+         "Network interface for gloo, such as eth0; empty: the one that reaches the store."},
+        {.name = "comm.test_delay_per_kib",
+         .field = [](Experiment& e) -> Field { return &e.comm.test_delay_ns_per_kib; },
+         .doc = "For tests: an artificial delay of the transfer per KiB.",
+         .unit = ValueUnit::nanoseconds,
+         .range = {.min = 0, .max = 1e9}},
+    };
+}
+
+std::vector<SchemaRow> output_rows() {
+    return {
+        {.name = "checkpoint.every",
+         .field = [](Experiment& e) -> Field { return &e.checkpoint.every; },
+         .doc = "Time between checkpoints.",
+         .range = kPositiveDuration},
+        {.name = "checkpoint.keep_last",
+         .field = [](Experiment& e) -> Field { return &e.checkpoint.keep_last; },
+         .doc = "Newest checkpoints that are kept.",
+         .range = {.min = 1, .max = 1e6}},
+        {.name = "checkpoint.best",
+         .field = [](Experiment& e) -> Field { return &e.checkpoint.best; },
+         .doc = "Metric whose best checkpoint is kept too, highest for accuracies and lowest for losses; empty: none.",
+         .choices = {"val.top1", "val.top5", "val.loss", ""}},
+        {"report.html", [](Experiment& e) -> Field { return &e.report.html; }, "Write report.html at the end of the run."},
+        {"report.tensorboard", [](Experiment& e) -> Field { return &e.report.tensorboard; }, "Write TensorBoard events."},
+        {.name = "report.trace_steps",
+         .field = [](Experiment& e) -> Field { return &e.report.trace_steps; },
+         .doc = "Steps in the trace of all ranks.",
+         .range = {.min = 0, .max = 100'000}},
+    };
+}
+
+std::vector<SchemaRow> make_schema() {
+    std::vector<SchemaRow> rows;
+    const auto append = [&rows](std::vector<SchemaRow> more) { std::move(more.begin(), more.end(), std::back_inserter(rows)); };
+    append(run_rows());
+    append(model_rows());
+    append(set_rows("train", &Experiment::Data::train));
+    append(set_rows("val", &Experiment::Data::val));
+    append(data_rows());
+    append(batch_rows());
+    append(optim_rows());
+    append(lr_rows());
+    append(loss_and_bn_rows());
+    append(train_rows());
+    append(comm_rows());
+    append(output_rows());
+    return rows;
+}
+
+}  // namespace
+
+const std::vector<SchemaRow>& schema() {
+    static const std::vector<SchemaRow> rows = make_schema();
+    return rows;
+}
+
+const SchemaRow* find_row(std::string_view name) {
+    const auto row = std::find_if(schema().begin(), schema().end(), [name](const SchemaRow& r) { return r.name == name; });
+    return row == schema().end() ? nullptr : &*row;
+}
+
+bool is_section(std::string_view name) {
+    const std::string prefix = std::string(name) + ".";
+    return std::any_of(schema().begin(), schema().end(), [&prefix](const SchemaRow& r) { return r.name.starts_with(prefix); });
+}
+
+const std::vector<SectionText>& section_texts() {
+    static const std::vector<SectionText> texts{
+        {"run", "The run as a whole."},
+        {"model", "The network and its first weights."},
+        {"data", "Where images come from and how they become batches."},
+        {"data.train", "The training set."},
+        {"data.val", "The validation set. It uses the class map of the training set."},
+        {"batch", "The batch contract: global = virtual workers x per_replica, whatever the number of ranks."},
+        {"optim", "The update of the weights."},
+        {"lr", "The learning rate over time, the same for any number of ranks."},
+        {"loss", "Softmax cross-entropy."},
+        {"batchnorm", "Batch normalisation."},
+        {"train", "The loop."},
+        {"comm", "How gradients travel between ranks."},
+        {"checkpoint", "What is kept."},
+        {"report", "What is written about the run."},
+    };
+    return texts;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The pixel pipeline as written in a configuration: a list whose entries are `name`, `name: value` or `name: {option: value}`.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "configs/document.h"
+#include "configs/experiment.h"
+
+namespace lockstep {
+
+struct TransformOption {
+    std::string_view name;  // size | pad | scale | ratio | probability
+    std::string_view doc;
+};
+struct TransformRow {
+    std::string_view name;
+    std::string_view doc;
+    std::vector<TransformOption> options;  // the first is the one that `name: value` sets
+    bool needs_size = false;
+};
+const std::vector<TransformRow>& transform_rows();
+
+// `name`: the key of the list, for messages. Throws ConfigError.
+std::vector<TransformConfig> read_pipeline(const std::string& name, const Node& node);
+std::string format_pipeline(const std::vector<TransformConfig>& pipeline);
+
+}  // namespace lockstep

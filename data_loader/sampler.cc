@@ -1,0 +1,76 @@
+#include "data_loader/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace lockstep {
+
+WorkerRange workers_of_rank(int64_t worker_count, int rank, int world_size) {
+    check(world_size > 0 && rank >= 0 && rank < world_size && worker_count >= 0, "workers_of_rank: rank outside the world");
+    // The first ranks take one more when the division leaves a rest.
+    const int64_t each = worker_count / world_size;
+    const int64_t rest = worker_count % world_size;
+    const int64_t first = rank * each + std::min<int64_t>(rank, rest);
+    return {first, first + each + (rank < rest ? 1 : 0)};
+}
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+    if (options.batch_global < 1 || options.per_replica < 1) {
+        throw ConfigError(
+            fmt::format("batch.global {} and batch.per_replica {} must be at least 1", options.batch_global, options.per_replica));
+    }
+    if (steps_per_epoch() < 1) {
+        throw ConfigError(
+            fmt::format("an epoch has no step: {} images do not fill a global batch of {} and the remainder is dropped; lower "
+                        "batch.global, set data.remainder=keep or add images",
+                        options.sample_count, options.batch_global));
+    }
+}
+
+int64_t Sampler::steps_per_epoch() const {
+    const int64_t whole = options_.sample_count / options_.batch_global;
+    const bool rest = options_.sample_count % options_.batch_global != 0;
+    return whole + (rest && options_.keep_remainder ? 1 : 0);
+}
+
+int64_t Sampler::samples_used_per_epoch() const {
+    return options_.keep_remainder ? options_.sample_count : steps_per_epoch() * options_.batch_global;
+}
+
+int64_t Sampler::samples_in_step(int64_t step_in_epoch) const {
+    return std::clamp<int64_t>(samples_used_per_epoch() - step_in_epoch * options_.batch_global, 0, options_.batch_global);
+}
+
+int64_t Sampler::workers_in_step(int64_t step_in_epoch) const {
+    return (samples_in_step(step_in_epoch) + options_.per_replica - 1) / options_.per_replica;
+}
+
+int64_t Sampler::samples_in_worker(int64_t step_in_epoch, int64_t worker) const {
+    return std::clamp<int64_t>(samples_in_step(step_in_epoch) - worker * options_.per_replica, 0, options_.per_replica);
+}
+
+std::vector<int64_t> Sampler::permutation(int64_t epoch) const {
+    std::vector<int64_t> order(static_cast<size_t>(options_.sample_count));
+    permutation(epoch, order);
+    return order;
+}
+
+void Sampler::permutation(int64_t epoch, std::span<int64_t> order) const {
+    check(std::ssize(order) == options_.sample_count, "Sampler::permutation: the output has another size");
+    std::iota(order.begin(), order.end(), int64_t{0});
+    if (!options_.shuffle) return;
+    RandomStream random(options_.seed, "shuffle", static_cast<uint64_t>(epoch));
+    for (size_t last = order.size(); last > 1; --last) std::swap(order[last - 1], order[random.below(last)]);
+}
+
+int64_t Sampler::position(int64_t step_in_epoch, int64_t worker) const {
+    return step_in_epoch * options_.batch_global + worker * options_.per_replica;
+}
+
+}  // namespace lockstep

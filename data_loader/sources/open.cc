@@ -1,0 +1,70 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "data_loader/idx.h"
+#include "data_loader/sources/sources.h"
+#include "data_loader/tar.h"
+
+namespace lockstep {
+
+namespace {
+
+std::string detect_folder(const SourceOptions& options) {
+    const fs::path path = options.path;
+    if (find_mnist_images(path, true) || find_mnist_images(path, false)) return "mnist";
+    if (has_cifar_files(path)) return "cifar_bin";
+    bool has_tar = false;
+    for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+        if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) return "folder";
+        has_tar = has_tar || entry.path().extension() == ".tar";
+    }
+    return has_tar ? "webdataset" : "folder";  // an empty folder: the folder source says what it misses
+}
+
+std::string detect_tar(const MappedFile& file) {
+    const TarIndex index = read_tar_index(file.bytes(), file.path());
+    const bool has_labels = std::any_of(index.members.begin(), index.members.end(),
+                                        [](const TarMember& member) { return member.name.ends_with(".cls"); });
+    return has_labels ? "webdataset" : "tar";
+}
+
+}  // namespace
+
+std::string detect_source_kind(const SourceOptions& options) {
+    if (options.path.empty()) throw ConfigError("no data path; set data.train.path, or the source to synthetic");
+    if (options.path.find('{') != std::string::npos) return "webdataset";
+    if (fs::is_directory(options.path)) return detect_folder(options);
+    const MappedFile file(options.path);
+    const std::string extension = file.path().extension().string();
+    if (extension == ".tar" || looks_like_tar(file.bytes())) return detect_tar(file);
+    if (looks_like_idx_images(file.bytes())) return "mnist";
+    if (extension == ".bin") return "cifar_bin";
+    if (extension == ".txt" || extension == ".lst" || extension == ".list") return "list";
+    throw DataError(
+        fmt::format("{}: cannot tell what kind of data this is; set the source (folder, tar, webdataset, list, mnist, "
+                    "cifar_bin)",
+                    options.path));
+}
+
+std::unique_ptr<Source> open_source(const SourceOptions& options) {
+    struct Row {
+        std::string_view kind;
+        std::unique_ptr<Source> (*open)(const SourceOptions&);
+    };
+    static constexpr Row kRows[] = {
+        {"folder", open_folder_source},       {"tar", open_tar_source},     {"webdataset", open_webdataset_source},
+        {"list", open_list_source},           {"mnist", open_mnist_source}, {"cifar_bin", open_cifar_source},
+        {"synthetic", open_synthetic_source},
+    };
+    const std::string kind = options.kind == "auto" ? detect_source_kind(options) : options.kind;
+    for (const Row& row : kRows) {
+        if (row.kind == kind) return row.open(options);
+    }
+    throw ConfigError(fmt::format(
+        "unknown data source \"{}\"; use auto, folder, tar, webdataset, list, mnist, cifar_bin or synthetic", options.kind));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,142 @@
+#include "launch/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int64_t kAttemptMs = 250;  // on one port, before the next is tried
+constexpr int64_t kProbeMs = 200;
+constexpr int kMaxPort = 65'535;
+
+std::string this_process() {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    return fmt::format("{} pid {}", host.data(), getpid());
+}
+
+std::string rank_key(int rank) { return fmt::format("rendezvous/rank/{}", rank); }
+
+bool serves_this_job(const World& world, int port) {
+    try {
+        connect_store({.host = "127.0.0.1", .port = port, .job_id = world.job_id, .connect_timeout_ms = kProbeMs});
+        return true;
+    } catch (const CommError&) {
+        return false;
+    }
+}
+
+// A taken port belongs to another program or job (try the next), or to a second rank 0 of this job.
+std::unique_ptr<StoreServer> start_server(const World& world) {
+    const std::string bind_host = world.node_count == 1 ? "127.0.0.1" : "";
+    for (int port = world.store_port;; ++port) {
+        try {
+            return StoreServer::start({.bind_host = bind_host, .port = port, .job_id = world.job_id});
+        } catch (const CommError&) {
+            if (serves_this_job(world, port)) {
+                throw ConfigError(
+                    fmt::format("rank 0 is doubled: this process ({}) and the one that serves {}:{} both say rank 0 of job {}; "
+                                "give each process its own rank",
+                                this_process(), world.store_host, port, world.job_id));
+            }
+            if (port + 1 >= world.store_port + kPortCandidates || port >= kMaxPort) throw;
+        }
+    }
+}
+
+// Goes round the candidate ports until one serves this job: rank 0 may start later, or have had to take a later port.
+std::unique_ptr<Store> connect_round_robin(const World& world, const Deadline& deadline, int64_t timeout_ms) {
+    std::string last_reason;
+    for (int offset = 0; !deadline.expired(); offset = (offset + 1) % kPortCandidates) {
+        const int port = std::min(world.store_port + offset, kMaxPort);
+        try {
+            return connect_store({.host = world.store_host,
+                                  .port = port,
+                                  .job_id = world.job_id,
+                                  .connect_timeout_ms = std::min(kAttemptMs, deadline.remaining_ms() + 1)});
+        } catch (const CommError& error) {
+            if (offset == 0) last_reason = error.what();
+        }
+    }
+    throw CommError(
+        fmt::format("rank {} of {} has not met rank 0 at {}, ports {} to {}, within {:.1f} s ({}); check that rank 0 runs and that "
+                    "the address is right",
+                    world.rank, world.size, world.store_host, world.store_port, world.store_port + kPortCandidates - 1,
+                    1e-3 * static_cast<double>(timeout_ms), last_reason));
+}
+
+std::unique_ptr<Store> connect(const World& world, const StoreServer* server, const Deadline& deadline, int64_t timeout_ms) {
+    if (server != nullptr) {
+        return connect_store(
+            {.host = "127.0.0.1", .port = server->port(), .job_id = world.job_id, .connect_timeout_ms = timeout_ms});
+    }
+    if (world.launcher != "lockstep") return connect_round_robin(world, deadline, timeout_ms);
+    return connect_store(
+        {.host = world.store_host, .port = world.store_port, .job_id = world.job_id, .connect_timeout_ms = timeout_ms});
+}
+
+void check_in(const World& world, Store& store) {
+    const std::string size = fmt::format("{}", world.size);
+    const std::string agreed = store.compare_set("rendezvous/size", std::nullopt, size);
+    if (agreed != size) {
+        throw ConfigError(
+            fmt::format("rank {} ({}) says the world has {} ranks, an earlier rank said {}; start all with one world size",
+                        world.rank, this_process(), size, agreed));
+    }
+    const std::string mine = this_process();
+    const std::string present = store.compare_set(rank_key(world.rank), std::nullopt, mine);
+    if (present != mine) {
+        throw ConfigError(
+            fmt::format("rank {} is doubled: {} and {} both say so; give each process its own rank", world.rank, present, mine));
+    }
+}
+
+[[noreturn]] void throw_missing(const World& world, Store& store, int64_t timeout_ms) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < world.size; ++rank) {
+        if (!store.get(rank_key(rank))) missing.push_back(rank);
+    }
+    throw CommError(fmt::format("rank {} of {} waited {:.1f} s; not there: rank {}; check that all were started and their output",
+                                world.rank, world.size, 1e-3 * static_cast<double>(timeout_ms), fmt::join(missing, ", ")));
+}
+
+// Rank 0 sees every rank's key, then says so: one wait per rank in all.
+void wait_for_all(const World& world, Store& store, const Deadline& deadline, int64_t timeout_ms) {
+    try {
+        if (world.rank == 0) {
+            for (int rank = 0; rank < world.size; ++rank) store.wait(rank_key(rank), deadline.remaining_ms());
+            store.set("rendezvous/complete", "1");
+        } else {
+            store.wait("rendezvous/complete", deadline.remaining_ms());
+        }
+    } catch (const CommError&) {
+        if (!deadline.expired()) throw;
+        throw_missing(world, store, timeout_ms);
+    }
+}
+
+}  // namespace
+
+Rendezvous meet(const World& world, int64_t timeout_ms) {
+    if (world.size == 1) return {nullptr, make_memory_store()};
+    const Deadline deadline = Deadline::after_ms(timeout_ms);
+    Rendezvous rendezvous;
+    if (world.rank == 0 && world.launcher != "lockstep") rendezvous.server = start_server(world);
+    rendezvous.store = connect(world, rendezvous.server.get(), deadline, timeout_ms);
+    check_in(world, *rendezvous.store);
+    wait_for_all(world, *rendezvous.store, deadline, timeout_ms);
+    return rendezvous;
+}
+
+}  // namespace lockstep

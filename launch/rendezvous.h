@@ -1,0 +1,27 @@
+// The ranks of a job find each other: the store is served and every rank has checked in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/world.h"
+#include "net/store.h"
+
+namespace lockstep {
+
+// The server lives on rank 0, unless the launcher serves the store. It must outlive every rank's use of the store: keep the
+// Rendezvous until the last collective has ended.
+struct Rendezvous {
+    std::unique_ptr<StoreServer> server;
+    std::unique_ptr<Store> store;
+};
+
+// Ports tried in order, from World::store_port, when it is taken by something else: another job, another program.
+inline constexpr int kPortCandidates = 8;
+
+// Collective over all ranks of `world`; a world of one gets a store of its own. Blocks until all ranks are there, at most
+// `timeout_ms`. Throws ConfigError for a doubled rank or unequal world sizes, naming both processes or numbers, and CommError
+// naming the missing ranks. The store's hello carries World::job_id, so ranks of another job are never met.
+Rendezvous meet(const World& world, int64_t timeout_ms);
+
+}  // namespace lockstep

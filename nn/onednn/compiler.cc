@@ -1,0 +1,373 @@
+#include "nn/onednn/compiler.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "nn/onednn/op_plans.h"
+#include "nn/onednn/steps.h"
+
+namespace lockstep::onednn {
+
+Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena)
+    : library_(library), graph_(graph), batch_(batch), phase_(phase), layouts_(layouts), arena_(arena) {
+    if (batch < 1) throw ConfigError(fmt::format("network '{}': the batch must be at least 1, not {}", graph.name, batch));
+    validate(graph);
+    shapes_ = infer_shapes(graph);
+    const size_t op_count = graph.ops.size();
+    consumers_.resize(op_count);
+    for (size_t index = 0; index < op_count; ++index) {
+        for (const int input : graph.ops[index].inputs) consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(index));
+    }
+    outputs_.resize(op_count);
+    gradient_descs_.resize(op_count);
+    contributions_.resize(op_count);
+    compiled_.program = std::make_unique<Program>();
+    compiled_.loss = std::make_unique<LossState>();
+    decide_fusion();
+    plan_needs();
+    for (int index = 0; index < static_cast<int>(op_count); ++index) plans_.push_back(make_op_plan(*this, index));
+}
+
+Compiler::~Compiler() = default;
+
+// A ReLU that is the only consumer of an op which can apply it in the same pass is fused into that op.
+void Compiler::decide_fusion() {
+    fused_relu_.resize(graph_.ops.size(), false);
+    for (size_t index = 0; index < graph_.ops.size(); ++index) {
+        const OpAttributes& attributes = graph_.ops[index].attributes;
+        const bool can = std::holds_alternative<BatchNormOp>(attributes) || std::holds_alternative<AddOp>(attributes) ||
+                         std::holds_alternative<ConvOp>(attributes) || std::holds_alternative<FullyConnectedOp>(attributes);
+        const std::vector<int>& readers = consumers_[index];
+        fused_relu_[index] = can && readers.size() == 1 && std::holds_alternative<ReluOp>(op(readers[0]).attributes);
+    }
+}
+
+// Gradients flow only to ops that have parameters themselves or behind them.
+void Compiler::plan_needs() {
+    const std::vector<ParameterOwner> owners = backward_order(graph_);
+    const size_t op_count = graph_.ops.size();
+    first_entry_.resize(op_count, 0);
+    entry_end_.resize(op_count, 0);
+    needs_gradient_.resize(op_count, false);
+    for (size_t index = owners.size(); index-- > 0;) {
+        const size_t owner = static_cast<size_t>(owners[index].op);
+        first_entry_[owner] = index;
+        entry_end_[owner] = std::max(entry_end_[owner], index + 1);
+        needs_gradient_[owner] = true;
+    }
+    for (size_t index = 0; index < op_count; ++index) {
+        for (const int input : graph_.ops[index].inputs) {
+            if (needs_gradient_[static_cast<size_t>(input)]) needs_gradient_[index] = true;
+        }
+    }
+    entry_descs_.resize(owners.size());
+    if (planning()) {
+        for (const ParameterOwner& owner : owners) {
+            entries_.push_back({.spec = owner.spec, .physical_count = element_count(owner.spec.shape)});
+        }
+        return;
+    }
+    entries_ = arena_->entries();
+    check(entries_.size() == owners.size() + 1, "the arena is not from this graph");
+    for (size_t entry = 0; entry < owners.size(); ++entry) {
+        check(entries_[entry].spec.name == owners[entry].spec.name, "the arena is not from this graph");
+    }
+}
+
+Compiled Compiler::compile() {
+    library_.use_threads();
+    compile_forward();
+    if (training()) compile_backward();
+    compiled_.program->finish();
+    return std::move(compiled_);
+}
+
+std::vector<ParameterEntry> Compiler::plan_parameters() {
+    library_.use_threads();
+    compile_forward();
+    return entries_;
+}
+
+void Compiler::compile_forward() {
+    for (int index = 0; index < static_cast<int>(graph_.ops.size()); ++index)
+        with_op_named(index, "forward", &Compiler::forward_op);
+}
+
+void Compiler::compile_backward() {
+    compiled_.program->begin_backward();
+    for (int index = static_cast<int>(graph_.ops.size()) - 1; index > 0; --index) {
+        with_op_named(index, "backward", &Compiler::backward_op);
+    }
+}
+
+void Compiler::with_op_named(int index, std::string_view part, void (Compiler::*work)(int)) {
+    current_op_ = index;
+    try {
+        (this->*work)(index);
+    } catch (const dnnl::error& error) {
+        const std::string what = fmt::format("network '{}', op '{}' ({}, batch {}): oneDNN says '{}' (status {})", graph_.name,
+                                             op(index).name, part, batch_, error.message, static_cast<int>(error.status));
+        if (error.status == dnnl_unimplemented || error.status == dnnl_invalid_arguments) {
+            throw ConfigError(what + "; change the op's options or use backend reference");
+        }
+        throw DeviceError(what + "; use a smaller batch or more memory");
+    }
+}
+
+void Compiler::forward_op(int index) {
+    plans_[static_cast<size_t>(index)]->forward(*this);
+    for (const int input : op(index).inputs) {
+        const int buffer = output(input).buffer;
+        if (buffer != Value::kElsewhere) --forward_readers_[static_cast<size_t>(buffer)];
+    }
+}
+
+void Compiler::backward_op(int index) {
+    if (needs_gradient(index) || index + 1 == static_cast<int>(graph_.ops.size()))
+        plans_[static_cast<size_t>(index)]->backward(*this);
+}
+
+bool Compiler::has_fused_relu(int index) const { return fused_relu_.at(static_cast<size_t>(index)); }
+
+bool Compiler::feeds_loss(int index) const {
+    const std::vector<int>& readers = consumers_.at(static_cast<size_t>(index));
+    return std::any_of(readers.begin(), readers.end(),
+                       [&](int reader) { return std::holds_alternative<SoftmaxCrossEntropyOp>(op(reader).attributes); });
+}
+
+dnnl::memory::dims Compiler::dims(int index) const {
+    const FeatureShape& features = shape(index);
+    return {batch_, features.channels, features.height, features.width};
+}
+
+// --- activations
+
+void Compiler::set_output(int index, Value value) {
+    if (value.buffer != Value::kElsewhere) {
+        forward_readers_[static_cast<size_t>(value.buffer)] += static_cast<int>(consumers_.at(static_cast<size_t>(index)).size());
+    }
+    outputs_.at(static_cast<size_t>(index)) = std::move(value);
+}
+
+void Compiler::keep(const Value& value) {
+    if (training() && value.buffer != Value::kElsewhere) kept_[static_cast<size_t>(value.buffer)] = true;
+}
+
+bool Compiler::may_overwrite(const Value& value) const {
+    return value.buffer != Value::kElsewhere && forward_readers_[static_cast<size_t>(value.buffer)] == 1 &&
+           !kept_[static_cast<size_t>(value.buffer)];
+}
+
+std::optional<MemoryDesc> Compiler::wanted_by_consumer(int index) {
+    return plans_.at(static_cast<size_t>(consumers_.at(static_cast<size_t>(index)).front()))->wanted_input(*this);
+}
+
+// --- gradients
+
+const MemoryDesc& Compiler::gradient_desc(int index) const {
+    const std::optional<MemoryDesc>& own = gradient_descs_.at(static_cast<size_t>(index));
+    return own ? *own : output(index).desc;
+}
+
+void Compiler::set_gradient_desc(int index, const MemoryDesc& desc) { gradient_descs_.at(static_cast<size_t>(index)) = desc; }
+
+void Compiler::contribute(int index, const Value& gradient) {
+    if (!needs_gradient(index)) return;
+    const Value value = as_layout(gradient, gradient_desc(index));
+    ++gradient_readers_[static_cast<size_t>(value.buffer)];
+    contributions_.at(static_cast<size_t>(index)).push_back(value);
+}
+
+void Compiler::pass_gradients(int from, int to) {
+    std::vector<Value>& given = contributions_.at(static_cast<size_t>(from));
+    std::vector<Value>& target = contributions_.at(static_cast<size_t>(to));
+    target.insert(target.end(), given.begin(), given.end());
+    given.clear();
+}
+
+std::vector<Value> Compiler::take_contributions(int index) {
+    std::vector<Value> taken;
+    taken.swap(contributions_.at(static_cast<size_t>(index)));
+    check(!taken.empty(), "a gradient was asked for before anyone contributed to it");
+    return taken;
+}
+
+void Compiler::release(const Value& value) { --gradient_readers_[static_cast<size_t>(value.buffer)]; }
+
+bool Compiler::is_last_reader(const Value& value) const { return gradient_readers_[static_cast<size_t>(value.buffer)] == 1; }
+
+// The sum of the first `count` parts, written over one of them if nobody else reads it. The first part stands for the sum in the
+// books.
+Value Compiler::sum(const std::vector<Value>& parts, size_t count, bool& exclusive) {
+    Value total = parts[0];
+    exclusive = is_last_reader(total);
+    for (size_t index = 1; index < count; ++index) {
+        const Value& part = parts[index];
+        const bool over_part = !exclusive && is_last_reader(part);
+        const Value out = exclusive ? total : over_part ? part : new_value(total.desc);
+        add_step(std::make_unique<AddStep>(out, total, part), {&out, &total, &part});
+        total = out;
+        exclusive = true;
+    }
+    return total;
+}
+
+Gradient Compiler::take_gradient(int index) {
+    const std::vector<Value> parts = take_contributions(index);
+    Gradient gradient;
+    gradient.value = sum(parts, parts.size(), gradient.exclusive);
+    for (const Value& part : parts) release(part);
+    return gradient;
+}
+
+Gradient Compiler::take_gradient_through_relu(int index, const Value& relu_output) {
+    std::vector<Value> parts = take_contributions(index);
+    std::vector<Value> released = parts;
+    bool exclusive = is_last_reader(parts[0]);
+    if (parts.size() > 2) parts = {sum(parts, parts.size() - 1, exclusive), parts.back()};
+    const bool over_second = !exclusive && parts.size() == 2 && is_last_reader(parts[1]);
+    const Value out = exclusive ? parts[0] : over_second ? parts[1] : new_value(parts[0].desc);
+    if (parts.size() == 2) {
+        add_step(std::make_unique<ReluBackwardStep>(out, relu_output, parts[0], parts[1]),
+                 {&out, &relu_output, &parts[0], &parts[1]});
+    } else {
+        add_step(std::make_unique<ReluBackwardStep>(out, relu_output, parts[0]), {&out, &relu_output, &parts[0]});
+    }
+    for (const Value& part : released) release(part);
+    return {out, true};
+}
+
+// --- parameters
+
+MemoryDesc Compiler::parameter_desc(size_t entry, const dnnl::memory::dims& dims) const {
+    const ParameterEntry& place = entries_.at(entry);
+    return place.layout == "plain" ? plain_desc(dims, dnnl::memory::data_type::f32) : layouts_.find(place);
+}
+
+Value Compiler::parameter_value(size_t entry, const dnnl::memory::dims& dims) {
+    const MemoryDesc desc = parameter_desc(entry, dims);
+    if (planning()) return {{}, desc, Value::kElsewhere};
+    return {dnnl::memory(desc, library_.engine, arena_->value(entry).data()), desc, Value::kElsewhere};
+}
+
+Value Compiler::parameter_gradient(size_t entry, const dnnl::memory::dims& dims) {
+    const MemoryDesc desc = parameter_desc(entry, dims);
+    return {dnnl::memory(desc, library_.engine, arena_->gradient(entry).data()), desc, Value::kElsewhere};
+}
+
+Value Compiler::value_as(const Value& parameter, const MemoryDesc& desc) {
+    if (parameter.desc == desc || planning()) return parameter;
+    const Value copy = new_value(desc);
+    reorder(parameter, copy);
+    ++compiled_.weight_reorders;
+    return copy;
+}
+
+void Compiler::choose_layout(size_t entry, const MemoryDesc& desc) {
+    check(planning(), "layouts are chosen by plan_parameters only");
+    ParameterEntry& place = entries_.at(entry);
+    place.layout = layout_text(desc);
+    place.physical_count = physical_count(desc);
+    if (place.layout != "plain") layouts_.remember(place, desc);
+}
+
+void Compiler::entries_done(int index) {
+    PlacedStep* step = compiled_.program->last_backward_step();
+    if (step != nullptr) step->entries_done = entry_end_.at(static_cast<size_t>(index));
+}
+
+// --- steps
+
+Value Compiler::new_value(const MemoryDesc& desc) {
+    const int buffer = compiled_.program->add_buffer(desc.get_size());
+    forward_readers_.push_back(0);
+    kept_.push_back(false);
+    gradient_readers_.push_back(0);
+    return compiled_.program->add_value(library_.engine, desc, buffer);
+}
+
+Value Compiler::view(const Value& value, const MemoryDesc& desc) {
+    if (value.buffer == Value::kElsewhere) {
+        return {dnnl::memory(desc, library_.engine, value.memory.get_data_handle()), desc, Value::kElsewhere};
+    }
+    return compiled_.program->add_value(library_.engine, desc, value.buffer);
+}
+
+Value Compiler::as_layout(const Value& value, const MemoryDesc& desc) {
+    if (value.desc == desc) return value;
+    const Value copy = new_value(desc);
+    reorder(value, copy);
+    ++compiled_.reorders;
+    return copy;
+}
+
+void Compiler::add_step(std::unique_ptr<Step> step, std::initializer_list<const Value*> used) {
+    for (const Value* value : used) compiled_.program->touch(value->buffer);
+    compiled_.program->add_step(std::move(step), current_op_);
+}
+
+void Compiler::reorder(const Value& from, const Value& to) {
+    const dnnl::reorder::primitive_desc desc(library_.engine, from.desc, library_.engine, to.desc, attributes());
+    run<dnnl::reorder>(desc, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+dnnl::primitive_attr Compiler::attributes() {
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    return attributes;
+}
+
+Arguments Compiler::with_scratchpad(const Arguments& arguments, const MemoryDesc& scratchpad) {
+    if (scratchpad.get_size() == 0) return arguments;
+    compiled_.scratch_bytes = std::max(compiled_.scratch_bytes, scratchpad.get_size());
+    Arguments all = arguments;
+    all.emplace_back(DNNL_ARG_SCRATCHPAD, new_value(scratchpad));
+    return all;
+}
+
+void Compiler::add_primitive(const dnnl::primitive& primitive, const Arguments& arguments) {
+    for (const auto& [slot, value] : arguments) compiled_.program->touch(value.buffer);
+    compiled_.program->add_step(std::make_unique<PrimitiveStep>(library_.stream, primitive, arguments), current_op_);
+}
+
+void Compiler::add_gradient_step(const dnnl::primitive& primitive, const Arguments& arguments,
+                                 const std::vector<GradientOutput>& outputs) {
+    GradientWork write;  // straight to the arena
+    GradientWork add;    // aside, then added to the arena
+    Arguments write_arguments = arguments;
+    Arguments add_arguments = arguments;
+    std::vector<std::pair<Value, Value>> write_copies, add_copies;
+    for (const GradientOutput& output : outputs) {
+        const Value target = parameter_gradient(output.entry, output.desc.dims());
+        const Value aside = new_value(target.desc);
+        const bool same_layout = output.desc == target.desc;
+        const Value foreign = same_layout ? Value{} : new_value(output.desc);
+        write_arguments.emplace_back(output.slot, same_layout ? target : foreign);
+        add_arguments.emplace_back(output.slot, same_layout ? aside : foreign);
+        if (!same_layout) {
+            write_copies.emplace_back(foreign, target);
+            add_copies.emplace_back(foreign, aside);
+            compiled_.program->touch(foreign.buffer);
+            ++compiled_.weight_reorders;
+        }
+        compiled_.program->touch(aside.buffer);
+        add.sums.push_back({aside, target, physical_count(target.desc)});
+    }
+    for (const auto& [slot, value] : arguments) compiled_.program->touch(value.buffer);
+    write.steps.push_back(std::make_unique<PrimitiveStep>(library_.stream, primitive, write_arguments));
+    add.steps.push_back(std::make_unique<PrimitiveStep>(library_.stream, primitive, add_arguments));
+    for (const auto& [from, to] : write_copies) write.steps.push_back(copy_step(from, to));
+    for (const auto& [from, to] : add_copies) add.steps.push_back(copy_step(from, to));
+    compiled_.program->add_step(std::make_unique<GradientStep>(std::move(write), std::move(add)), current_op_);
+}
+
+std::unique_ptr<Step> Compiler::copy_step(const Value& from, const Value& to) {
+    const dnnl::reorder::primitive_desc desc(library_.engine, from.desc, library_.engine, to.desc, attributes());
+    const Arguments arguments = with_scratchpad({{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}, desc.scratchpad_desc());
+    if (arguments.size() == 3) compiled_.program->touch(arguments.back().second.buffer);
+    return std::make_unique<PrimitiveStep>(library_.stream, dnnl::reorder(desc), arguments);
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,195 @@
+// Turns a graph into a Program: asks each op's plan for its forward steps in graph order, then for its backward steps in reverse,
+// and keeps the books that let ops share and overwrite memory.
+//
+// Books of a tensor: its output value (forward) and its gradient contributions (backward), one from each consumer. A producer
+// takes the contributions when its backward turn comes; several are summed then, in one pass with the ReLU mask where there is
+// one. Contributions may share a buffer (both inputs of an addition have the same gradient), so a buffer is overwritten only by its
+// last reader.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/parameter_arena.h"
+#include "nn/graph.h"
+#include "nn/onednn/loss_state.h"
+#include "nn/onednn/program.h"
+
+namespace lockstep::onednn {
+
+class Compiler;
+
+// One op's part of the program. Keeps what backward needs from forward.
+class OpPlan {
+public:
+    explicit OpPlan(int op) : op_(op) {}
+    virtual ~OpPlan() = default;
+    virtual void forward(Compiler& compiler) = 0;
+    virtual void backward(Compiler& compiler) = 0;  // training only
+    // The layout this op would like its input to be born in; consulted for the network's input only.
+    virtual std::optional<MemoryDesc> wanted_input(Compiler& /*compiler*/) { return std::nullopt; }
+
+protected:
+    int op_;
+};
+
+// A gradient ready to be used. `exclusive`: nobody reads its buffer later, it may be overwritten.
+struct Gradient {
+    Value value;
+    bool exclusive = false;
+};
+
+struct GradientOutput {
+    int slot = 0;  // DNNL_ARG_DIFF_...
+    size_t entry = 0;
+    MemoryDesc desc;  // in which the primitive writes it
+};
+
+struct Compiled {
+    std::unique_ptr<Program> program;
+    std::unique_ptr<LossState> loss;
+    int reorders = 0;          // layout conversions of activations and their gradients in one step
+    int weight_reorders = 0;   // copies of weights in another layout or type
+    size_t scratch_bytes = 0;  // the largest scratchpad of a primitive
+};
+
+class Compiler {
+public:
+    // With `arena` null the compiler only plans: ops choose layouts and register them in `layouts`; nothing is created.
+    Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena);
+    ~Compiler();
+
+    Compiled compile();
+    std::vector<ParameterEntry> plan_parameters();
+
+    // Facts.
+    const Library& library() const { return library_; }
+    const Op& op(int index) const { return graph_.ops.at(static_cast<size_t>(index)); }
+    const FeatureShape& shape(int index) const { return shapes_.at(static_cast<size_t>(index)); }
+    int batch() const { return batch_; }
+    bool training() const { return phase_ == Phase::training; }
+    bool planning() const { return arena_ == nullptr; }
+    bool has_fused_relu(int index) const;  // the op applies the ReLU that follows it
+    bool feeds_loss(int index) const;
+    dnnl::memory::dims dims(int index) const;  // (N, C, H, W)
+
+    // Activations.
+    const Value& output(int index) const { return outputs_.at(static_cast<size_t>(index)); }
+    void set_output(int index, Value value);
+    void keep(const Value& value);                 // backward will read it: nobody may overwrite it
+    bool may_overwrite(const Value& value) const;  // the op being compiled is its last reader
+    std::optional<MemoryDesc> wanted_by_consumer(int index);
+
+    // Gradients.
+    bool needs_gradient(int index) const { return needs_gradient_.at(static_cast<size_t>(index)); }
+    const MemoryDesc& gradient_desc(int index) const;
+    void set_gradient_desc(int index, const MemoryDesc& desc);  // where it must differ from the output's
+    void contribute(int index, const Value& gradient);          // d loss / d output(index), one more part of it
+    Gradient take_gradient(int index);                          // the sum of all contributions
+    Gradient take_gradient_through_relu(int index, const Value& relu_output);
+    void pass_gradients(int from, int to);  // `to` receives all contributions of `from` unchanged
+
+    // Parameters: the first entry of an op in the arena; further ones follow.
+    size_t first_entry(int index) const { return first_entry_.at(static_cast<size_t>(index)); }
+    // `dims`: the plain shape as the op sees it (groups apart, features unflattened); the memory is the same.
+    MemoryDesc parameter_desc(size_t entry, const dnnl::memory::dims& dims) const;  // as it lies in the arena
+    Value parameter_value(size_t entry, const dnnl::memory::dims& dims);
+    Value parameter_gradient(size_t entry, const dnnl::memory::dims& dims);
+    Value value_as(const Value& parameter, const MemoryDesc& desc);  // the value itself, or a copy made by a step
+    void choose_layout(size_t entry, const MemoryDesc& desc);        // planning only
+    void entries_done(int index);  // the op's parameters have their gradients after the last step added
+
+    // Steps.
+    Value new_value(const MemoryDesc& desc);
+    Value view(const Value& value, const MemoryDesc& desc);
+    Value as_layout(const Value& value, const MemoryDesc& desc);  // the value itself, or a reordered copy
+    void add_step(std::unique_ptr<Step> step, std::initializer_list<const Value*> used);
+    void reorder(const Value& from, const Value& to);
+    template <typename Primitive>
+    void run(const typename Primitive::primitive_desc& desc, const Arguments& arguments);
+    // Runs a primitive that writes parameter gradients, each to the arena or added to it.
+    template <typename Primitive>
+    void run_into_gradients(const typename Primitive::primitive_desc& desc, const Arguments& arguments,
+                            const std::vector<GradientOutput>& outputs);
+    static dnnl::primitive_attr attributes();  // scratchpads are ours
+    LossState& loss() { return *compiled_.loss; }
+
+private:
+    void decide_fusion();
+    void plan_needs();
+    void compile_forward();
+    void compile_backward();
+    void with_op_named(int index, std::string_view part, void (Compiler::*work)(int));
+    void forward_op(int index);
+    void backward_op(int index);
+    Arguments with_scratchpad(const Arguments& arguments, const MemoryDesc& scratchpad);
+    void add_primitive(const dnnl::primitive& primitive, const Arguments& arguments);
+    void add_gradient_step(const dnnl::primitive& primitive, const Arguments& arguments,
+                           const std::vector<GradientOutput>& outputs);
+    std::unique_ptr<Step> copy_step(const Value& from, const Value& to);
+    std::vector<Value> take_contributions(int index);
+    void release(const Value& value);
+    bool is_last_reader(const Value& value) const;
+    Value sum(const std::vector<Value>& parts, size_t count, bool& exclusive);
+
+    const Library& library_;
+    const Graph& graph_;
+    const int batch_;
+    const Phase phase_;
+    LayoutTable& layouts_;
+    ParameterArena* arena_;
+
+    std::vector<FeatureShape> shapes_;
+    std::vector<std::vector<int>> consumers_;
+    std::vector<bool> fused_relu_;  // of a producer
+    std::vector<std::unique_ptr<OpPlan>> plans_;
+    std::vector<ParameterEntry> entries_;
+    std::vector<size_t> first_entry_;
+    std::vector<size_t> entry_end_;
+    std::vector<std::optional<MemoryDesc>> entry_descs_;
+    int current_op_ = 0;
+
+    std::vector<Value> outputs_;
+    std::vector<std::optional<MemoryDesc>> gradient_descs_;
+    std::vector<bool> needs_gradient_;
+    std::vector<int> forward_readers_;   // per buffer: consumers still to come
+    std::vector<bool> kept_;             // per buffer
+    std::vector<int> gradient_readers_;  // per buffer: contributions not yet taken
+    std::vector<std::vector<Value>> contributions_;
+
+    Compiled compiled_;
+};
+
+template <typename Primitive>
+void Compiler::run(const typename Primitive::primitive_desc& desc, const Arguments& arguments) {
+    if (!planning()) add_primitive(Primitive(desc), with_scratchpad(arguments, desc.scratchpad_desc()));
+}
+
+template <typename Primitive>
+void Compiler::run_into_gradients(const typename Primitive::primitive_desc& desc, const Arguments& arguments,
+                                  const std::vector<GradientOutput>& outputs) {
+    add_gradient_step(Primitive(desc), with_scratchpad(arguments, desc.scratchpad_desc()), outputs);
+}
+
+// Layouts a primitive may be asked to work in.
+struct Layouts {
+    MemoryDesc data, weights, result;
+};
+
+// The first descriptor among `wishes`, best first, that runs the same code as `make(free)`, which chooses its layouts itself; so
+// tensors stay as they are wherever that costs nothing. make(layouts) returns an empty descriptor when it cannot.
+template <typename MakeDesc>
+auto first_as_fast(const MakeDesc& make, const std::vector<Layouts>& wishes, const Layouts& free) {
+    auto best = make(free);
+    if (!best) throw dnnl::error(dnnl_unimplemented, "no implementation");
+    const std::string_view code = best.impl_info_str();
+    for (const Layouts& wish : wishes) {
+        auto candidate = make(wish);
+        if (candidate && candidate.impl_info_str() == code) return candidate;
+    }
+    return best;
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,175 @@
+#include "nn/onednn/op_plans.h"
+
+namespace lockstep::onednn {
+
+namespace {
+
+using Forward = dnnl::convolution_forward;
+using BackwardData = dnnl::convolution_backward_data;
+using BackwardWeights = dnnl::convolution_backward_weights;
+
+class ConvolutionPlan final : public OpPlan {
+public:
+    ConvolutionPlan(int op, const ConvOp& conv) : OpPlan(op), conv_(conv) {}
+
+    std::optional<MemoryDesc> wanted_input(Compiler& compiler) override {
+        prepare(compiler);
+        return free_forward(compiler).src_desc();
+    }
+
+    void forward(Compiler& compiler) override;
+    void backward(Compiler& compiler) override;
+
+private:
+    void prepare(const Compiler& compiler);
+    Layouts free_layouts(const Compiler& compiler) const;
+    Forward::primitive_desc make_forward(const Compiler& compiler, const Layouts& layouts) const;
+    Forward::primitive_desc free_forward(const Compiler& compiler) const { return make_forward(compiler, free_layouts(compiler)); }
+    BackwardWeights::primitive_desc make_backward_weights(const Compiler& compiler, const Layouts& layouts) const;
+    BackwardData::primitive_desc make_backward_data(const Compiler& compiler, const Layouts& layouts) const;
+    void plan_weight_layout(Compiler& compiler);
+    void backward_weights(Compiler& compiler, const Value& gradient);
+    void backward_data(Compiler& compiler, const Value& gradient);
+    MemoryDesc bias_desc() const { return plain_desc({conv_.out_channels}, dnnl::memory::data_type::f32); }
+
+    ConvOp conv_;
+    int input_ = 0;
+    dnnl::memory::dims weight_dims_, strides_, dilates_, pad_begin_, pad_end_;
+    Forward::primitive_desc forward_desc_;
+    Value source_, weights_, result_;
+};
+
+// The library's dilation counts the pixels skipped.
+void ConvolutionPlan::prepare(const Compiler& compiler) {
+    input_ = compiler.op(op_).inputs[0];
+    const int64_t group_channels = compiler.shape(input_).channels / conv_.groups;
+    weight_dims_ = {conv_.out_channels, group_channels, conv_.kernel_h, conv_.kernel_w};
+    if (conv_.groups > 1) {
+        weight_dims_ = {conv_.groups, conv_.out_channels / conv_.groups, group_channels, conv_.kernel_h, conv_.kernel_w};
+    }
+    strides_ = {conv_.stride_h, conv_.stride_w};
+    dilates_ = {conv_.dilation_h - 1, conv_.dilation_w - 1};
+    pad_begin_ = pad_end_ = {conv_.pad_h, conv_.pad_w};
+}
+
+Layouts ConvolutionPlan::free_layouts(const Compiler& compiler) const {
+    const auto type = compiler.library().activation_type();
+    return {any_desc(compiler.dims(input_), type), any_desc(weight_dims_, type), any_desc(compiler.dims(op_), type)};
+}
+
+Forward::primitive_desc ConvolutionPlan::make_forward(const Compiler& compiler, const Layouts& layouts) const {
+    dnnl::primitive_attr attributes = Compiler::attributes();
+    if (compiler.has_fused_relu(op_)) {
+        dnnl::post_ops relu;
+        relu.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+        attributes.set_post_ops(relu);
+    }
+    const auto phase = compiler.training() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
+    const auto algorithm = dnnl::algorithm::convolution_direct;
+    const Forward::desc desc = conv_.bias ? Forward::desc(phase, algorithm, layouts.data, layouts.weights, bias_desc(),
+                                                          layouts.result, strides_, dilates_, pad_begin_, pad_end_)
+                                          : Forward::desc(phase, algorithm, layouts.data, layouts.weights, layouts.result, strides_,
+                                                          dilates_, pad_begin_, pad_end_);
+    return {desc, attributes, compiler.library().engine, true};
+}
+
+BackwardWeights::primitive_desc ConvolutionPlan::make_backward_weights(const Compiler& compiler, const Layouts& layouts) const {
+    const auto algorithm = dnnl::algorithm::convolution_direct;
+    const BackwardWeights::desc desc = conv_.bias ? BackwardWeights::desc(algorithm, layouts.data, layouts.weights, bias_desc(),
+                                                                          layouts.result, strides_, dilates_, pad_begin_, pad_end_)
+                                                  : BackwardWeights::desc(algorithm, layouts.data, layouts.weights, layouts.result,
+                                                                          strides_, dilates_, pad_begin_, pad_end_);
+    return {desc, Compiler::attributes(), compiler.library().engine, forward_desc_, true};
+}
+
+BackwardData::primitive_desc ConvolutionPlan::make_backward_data(const Compiler& compiler, const Layouts& layouts) const {
+    const BackwardData::desc desc(dnnl::algorithm::convolution_direct, layouts.data, layouts.weights, layouts.result, strides_,
+                                  dilates_, pad_begin_, pad_end_);
+    return {desc, Compiler::attributes(), compiler.library().engine, forward_desc_, true};
+}
+
+// The arena takes the layout of the forward weights, so that forward reads them in place. In bf16 forward reads a converted copy
+// anyway; then the layout of the fp32 weight gradient spares a pass over the gradient.
+void ConvolutionPlan::plan_weight_layout(Compiler& compiler) {
+    MemoryDesc chosen = forward_desc_.weights_desc();
+    if (chosen.data_type() != dnnl::memory::data_type::f32) {
+        Layouts layouts{source_.desc, any_desc(weight_dims_, dnnl::memory::data_type::f32), result_.desc};
+        const auto desc = make_backward_weights(compiler, layouts);
+        chosen = desc ? desc.diff_weights_desc() : plain_desc(weight_dims_, dnnl::memory::data_type::f32);
+    }
+    compiler.choose_layout(compiler.first_entry(op_), chosen);
+}
+
+void ConvolutionPlan::forward(Compiler& compiler) {
+    prepare(compiler);
+    const Value& input = compiler.output(input_);
+    const Layouts free = free_layouts(compiler);
+    const auto make = [&](const Layouts& layouts) { return make_forward(compiler, layouts); };
+    const size_t entry = compiler.first_entry(op_);
+    if (compiler.planning()) {
+        forward_desc_ = first_as_fast(make, {{input.desc, free.weights, free.result}}, free);
+    } else {
+        const MemoryDesc arena = with_type(compiler.parameter_desc(entry, weight_dims_), compiler.library().activation_type());
+        forward_desc_ = first_as_fast(
+            make, {{input.desc, arena, free.result}, {free.data, arena, free.result}, {input.desc, free.weights, free.result}},
+            free);
+    }
+    source_ = compiler.as_layout(input, forward_desc_.src_desc());
+    result_ = compiler.new_value(forward_desc_.dst_desc());
+    weights_ = compiler.parameter_value(entry, weight_dims_);
+    Arguments arguments{{DNNL_ARG_SRC, source_},
+                        {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
+                        {DNNL_ARG_DST, result_}};
+    if (conv_.bias) arguments.emplace_back(DNNL_ARG_BIAS, compiler.parameter_value(entry + 1, {conv_.out_channels}));
+    compiler.run<Forward>(forward_desc_, arguments);
+    compiler.keep(source_);
+    if (compiler.has_fused_relu(op_)) compiler.keep(result_);
+    compiler.set_output(op_, result_);
+    if (compiler.planning()) plan_weight_layout(compiler);
+}
+
+void ConvolutionPlan::backward(Compiler& compiler) {
+    const Value gradient =
+        compiler.has_fused_relu(op_) ? compiler.take_gradient_through_relu(op_, result_).value : compiler.take_gradient(op_).value;
+    backward_weights(compiler, gradient);
+    compiler.entries_done(op_);
+    if (compiler.needs_gradient(input_)) backward_data(compiler, gradient);
+}
+
+void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient) {
+    const size_t entry = compiler.first_entry(op_);
+    Layouts free = free_layouts(compiler);
+    free.weights = any_desc(weight_dims_, dnnl::memory::data_type::f32);
+    const MemoryDesc arena = compiler.parameter_desc(entry, weight_dims_);
+    const auto make = [&](const Layouts& layouts) { return make_backward_weights(compiler, layouts); };
+    const auto desc = first_as_fast(
+        make, {{source_.desc, arena, gradient.desc}, {source_.desc, free.weights, gradient.desc}, {free.data, arena, free.result}},
+        free);
+    std::vector<GradientOutput> outputs{{DNNL_ARG_DIFF_WEIGHTS, entry, desc.diff_weights_desc()}};
+    if (conv_.bias) outputs.push_back({DNNL_ARG_DIFF_BIAS, entry + 1, bias_desc()});
+    compiler.run_into_gradients<BackwardWeights>(desc,
+                                                 {{DNNL_ARG_SRC, compiler.as_layout(source_, desc.src_desc())},
+                                                  {DNNL_ARG_DIFF_DST, compiler.as_layout(gradient, desc.diff_dst_desc())}},
+                                                 outputs);
+}
+
+void ConvolutionPlan::backward_data(Compiler& compiler, const Value& gradient) {
+    const Layouts free = free_layouts(compiler);
+    const MemoryDesc wanted = compiler.gradient_desc(input_);
+    const MemoryDesc arena = with_type(weights_.desc, compiler.library().activation_type());
+    const auto make = [&](const Layouts& layouts) { return make_backward_data(compiler, layouts); };
+    const auto desc = first_as_fast(
+        make, {{wanted, arena, gradient.desc}, {wanted, free.weights, gradient.desc}, {free.data, free.weights, gradient.desc}},
+        free);
+    const Value result = compiler.new_value(desc.diff_src_desc());
+    compiler.run<BackwardData>(desc, {{DNNL_ARG_DIFF_DST, compiler.as_layout(gradient, desc.diff_dst_desc())},
+                                      {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, desc.weights_desc())},
+                                      {DNNL_ARG_DIFF_SRC, result}});
+    compiler.contribute(input_, result);
+}
+
+}  // namespace
+
+std::unique_ptr<OpPlan> make_convolution(int op, const ConvOp& conv) { return std::make_unique<ConvolutionPlan>(op, conv); }
+
+}  // namespace lockstep::onednn

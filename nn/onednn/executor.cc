@@ -1,0 +1,116 @@
+#include "nn/onednn/executor.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "core/clock.h"
+#include "core/error.h"
+
+namespace lockstep::onednn {
+
+namespace {
+
+// In the order of OpAttributes.
+constexpr std::array<std::string_view, std::variant_size_v<OpAttributes>> kKinds{
+    "input", "conv",   "batch_norm",      "relu",    "leaky_relu",   "sigmoid", "pool", "global_pool",
+    "add",   "concat", "fully_connected", "dropout", "pad_shortcut", "loss"};
+
+}  // namespace
+
+OnednnExecutor::OnednnExecutor(std::shared_ptr<const Library> library, std::shared_ptr<Workspace> workspace, Compiled compiled,
+                               const Graph& graph, int batch, Phase phase)
+    : library_(std::move(library)),
+      workspace_(std::move(workspace)),
+      compiled_(std::move(compiled)),
+      batch_(batch),
+      phase_(phase),
+      classes_(compiled_.loss->logits.size() / static_cast<size_t>(batch)),
+      input_count_(static_cast<size_t>(batch * graph.input().channels * graph.input().height * graph.input().width)) {
+    for (const Op& op : graph.ops) ops_.push_back({op.name, std::string(kKinds.at(op.attributes.index()))});
+    workspace_->reserve(compiled_.program->memory_plan().total_bytes);
+}
+
+// The block may have moved since this executor last ran, because another one was compiled.
+void OnednnExecutor::begin(const ForwardInput& input) {
+    check(input.images.size() == input_count_, "images do not fill the executor's batch");
+    take_labels(input.labels);
+    library_->use_threads();
+    if (bound_to_ != workspace_->data()) {
+        compiled_.program->bind(workspace_->data());
+        bound_to_ = workspace_->data();
+    }
+    context_ = {.images = input.images.data(), .dropout_key = input.dropout_key};
+}
+
+void OnednnExecutor::take_labels(std::span<const int32_t> labels) {
+    check(labels.size() == static_cast<size_t>(batch_), "labels do not fill the executor's batch");
+    const int32_t smallest = phase_ == Phase::training ? 0 : -1;
+    for (const int32_t label : labels) {
+        if (label < smallest || label >= static_cast<int64_t>(classes_)) {
+            throw DataError(fmt::format("label {} is outside the network's {} classes; check the data set and model.num_classes",
+                                        label, classes_));
+        }
+    }
+    std::copy(labels.begin(), labels.end(), compiled_.loss->labels.begin());
+}
+
+void OnednnExecutor::run(PlacedStep& placed, const RunContext& context) const {
+    try {
+        placed.step->run(context);
+    } catch (const dnnl::error& error) {
+        throw DeviceError(fmt::format("op '{}': oneDNN failed while running: {} (status {})",
+                                      ops_[static_cast<size_t>(placed.op)].name, error.message, static_cast<int>(error.status)));
+    }
+}
+
+// In image order and in double, so that it does not depend on threads.
+double OnednnExecutor::loss_sum() const {
+    double sum = 0.0;
+    for (const float loss : compiled_.loss->losses) sum += loss;
+    return sum;
+}
+
+double OnednnExecutor::forward(const ForwardInput& input) {
+    begin(input);
+    for (PlacedStep& placed : compiled_.program->forward()) run(placed, context_);
+    forward_done_ = true;
+    return loss_sum();
+}
+
+void OnednnExecutor::backward(bool accumulate, GradientSink* sink) {
+    check(phase_ == Phase::training && forward_done_, "backward needs a training executor and a forward before it");
+    forward_done_ = false;
+    library_->use_threads();
+    context_.accumulate = accumulate;
+    for (PlacedStep& placed : compiled_.program->backward()) {
+        run(placed, context_);
+        if (sink != nullptr && placed.entries_done != 0) sink->ready_up_to(placed.entries_done);
+    }
+}
+
+MemoryUse OnednnExecutor::memory() const {
+    const MemoryPlan& plan = compiled_.program->memory_plan();
+    return {.activation_bytes = plan.total_bytes,
+            .activation_bytes_unshared = plan.unshared_bytes,
+            .scratch_bytes = compiled_.scratch_bytes,
+            .reorders = compiled_.reorders,
+            .weight_reorders = compiled_.weight_reorders};
+}
+
+std::vector<OpTime> OnednnExecutor::time_ops(const ForwardInput& input) {
+    std::vector<OpTime> times;
+    for (const OpName& op : ops_) times.push_back({.name = op.name, .kind = op.kind});
+    begin(input);
+    const auto timed_ms = [&](PlacedStep& placed) {
+        const int64_t start_ns = now_ns();
+        run(placed, context_);
+        return static_cast<double>(now_ns() - start_ns) / 1e6;
+    };
+    for (PlacedStep& placed : compiled_.program->forward()) times[static_cast<size_t>(placed.op)].forward_ms += timed_ms(placed);
+    for (PlacedStep& placed : compiled_.program->backward()) times[static_cast<size_t>(placed.op)].backward_ms += timed_ms(placed);
+    return times;
+}
+
+}  // namespace lockstep::onednn

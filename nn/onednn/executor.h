@@ -1,0 +1,50 @@
+// Runs a compiled program. One thread at a time over all executors of a backend, since they share the workspace.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/executor.h"
+#include "nn/onednn/compiler.h"
+
+namespace lockstep::onednn {
+
+class OnednnExecutor final : public Executor {
+public:
+    // `workspace` and `library` are shared by the backend and all its executors, which may be destroyed in any order.
+    OnednnExecutor(std::shared_ptr<const Library> library, std::shared_ptr<Workspace> workspace, Compiled compiled,
+                   const Graph& graph, int batch, Phase phase);
+
+    int batch() const override { return batch_; }
+    double forward(const ForwardInput& input) override;
+    void backward(bool accumulate, GradientSink* sink) override;
+    std::span<const float> logits() const override { return compiled_.loss->logits; }
+    std::span<const float> losses() const override { return compiled_.loss->losses; }
+    MemoryUse memory() const override;
+    std::vector<OpTime> time_ops(const ForwardInput& input) override;
+
+private:
+    struct OpName {
+        std::string name, kind;
+    };
+
+    void begin(const ForwardInput& input);
+    void take_labels(std::span<const int32_t> labels);
+    void run(PlacedStep& placed, const RunContext& context) const;
+    double loss_sum() const;
+
+    std::shared_ptr<const Library> library_;
+    std::shared_ptr<Workspace> workspace_;
+    Compiled compiled_;
+    std::vector<OpName> ops_;
+    int batch_;
+    Phase phase_;
+    size_t classes_;
+    size_t input_count_;
+    RunContext context_;
+    std::byte* bound_to_ = nullptr;
+    bool forward_done_ = false;
+};
+
+}  // namespace lockstep::onednn

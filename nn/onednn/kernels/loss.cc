@@ -1,0 +1,73 @@
+#include "nn/onednn/kernels/loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/onednn/kernels/parallel.h"
+
+namespace lockstep::onednn {
+
+namespace {
+
+constexpr int64_t kSmallestPieceElements = 4096;
+
+std::span<const float> row_of(std::span<const float> logits, int64_t row, int64_t classes) {
+    return logits.subspan(static_cast<size_t>(row * classes), static_cast<size_t>(classes));
+}
+
+// log(sum of exp(logit)), summed in double.
+double log_sum_exp(std::span<const float> row) {
+    const double largest = *std::max_element(row.begin(), row.end());
+    double sum = 0.0;
+    for (const float logit : row) sum += std::exp(static_cast<double>(logit) - largest);
+    return largest + std::log(sum);
+}
+
+float row_loss(std::span<const float> row, int32_t label, float smoothing) {
+    if (label < 0) return 0.0F;
+    double loss = log_sum_exp(row) - (1.0 - smoothing) * row[static_cast<size_t>(label)];
+    if (smoothing > 0.0F) {
+        double sum = 0.0;
+        for (const float logit : row) sum += logit;
+        loss -= smoothing * sum / static_cast<double>(row.size());
+    }
+    return static_cast<float>(loss);
+}
+
+void row_gradient(std::span<const float> row, int32_t label, float smoothing, float* gradient) {
+    if (label < 0) {
+        std::fill_n(gradient, row.size(), 0.0F);
+        return;
+    }
+    const double normaliser = log_sum_exp(row);
+    const double everywhere = static_cast<double>(smoothing) / static_cast<double>(row.size());
+    for (size_t index = 0; index < row.size(); ++index) {
+        gradient[index] = static_cast<float>(std::exp(row[index] - normaliser) - everywhere);
+    }
+    gradient[label] -= 1.0F - smoothing;
+}
+
+template <typename Work>  // work(row, its logits)
+void for_each_row(std::span<const float> logits, size_t rows, const Work& work) {
+    const int64_t classes = static_cast<int64_t>(logits.size() / std::max<size_t>(rows, 1));
+    parallel_ranges(static_cast<int64_t>(rows), std::max<int64_t>(1, kSmallestPieceElements / classes),
+                    [&](int64_t row, int64_t end) {
+                        for (; row < end; ++row) work(row, row_of(logits, row, classes));
+                    });
+}
+
+}  // namespace
+
+void softmax_losses(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, std::span<float> losses) {
+    for_each_row(logits, labels.size(), [&](int64_t row, std::span<const float> values) {
+        losses[static_cast<size_t>(row)] = row_loss(values, labels[static_cast<size_t>(row)], smoothing);
+    });
+}
+
+void softmax_gradients(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, float* gradients) {
+    for_each_row(logits, labels.size(), [&](int64_t row, std::span<const float> values) {
+        row_gradient(values, labels[static_cast<size_t>(row)], smoothing, gradients + row * static_cast<int64_t>(values.size()));
+    });
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,27 @@
+// Splits a range over the OpenMP pool. The pieces depend on the number of threads, so `work` must treat elements one by one.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lockstep::onednn {
+
+template <typename Work>  // work(begin, end)
+void parallel_ranges(int64_t count, int64_t smallest_piece, const Work& work) {
+    const int threads = static_cast<int>(std::clamp<int64_t>(count / smallest_piece, 1, omp_get_max_threads()));
+    if (threads == 1) {
+        work(int64_t{0}, count);
+        return;
+    }
+    const int64_t piece = ((count + threads - 1) / threads + 63) / 64 * 64;
+#pragma omp parallel num_threads(threads)
+    {
+        const int64_t begin = std::min(count, piece * omp_get_thread_num());
+        const int64_t end = std::min(count, begin + piece);
+        if (begin < end) work(begin, end);
+    }
+}
+
+}  // namespace lockstep::onednn

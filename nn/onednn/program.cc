@@ -1,0 +1,61 @@
+#include "nn/onednn/program.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace lockstep::onednn {
+
+Operand Value::operand() const { return {memory.get_data_handle(), core_type(desc)}; }
+
+PrimitiveStep::PrimitiveStep(dnnl::stream stream, dnnl::primitive primitive, Arguments arguments)
+    : stream_(std::move(stream)), primitive_(std::move(primitive)), arguments_(std::move(arguments)) {
+    for (const auto& [slot, value] : arguments_) c_arguments_.push_back({slot, value.memory.get()});
+}
+
+void PrimitiveStep::run(const RunContext& /*context*/) {
+    dnnl::error::wrap_c_api(
+        dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(c_arguments_.size()), c_arguments_.data()),
+        "could not execute a primitive");
+}
+
+void Workspace::reserve(size_t bytes) {
+    if (bytes <= buffer_.byte_count()) return;
+    buffer_ = Buffer();  // give the old block back first: the two need not fit side by side
+    buffer_ = pool_.allocate(bytes);
+}
+
+int Program::add_buffer(size_t bytes) {
+    lives_.push_back({.bytes = bytes, .first_use = -1, .last_use = -1});
+    return static_cast<int>(lives_.size()) - 1;
+}
+
+Value Program::add_value(const dnnl::engine& engine, const MemoryDesc& desc, int buffer) {
+    Value value{dnnl::memory(desc, engine, DNNL_MEMORY_NONE), desc, buffer};
+    bindings_.push_back({value.memory, buffer});
+    return value;
+}
+
+void Program::touch(int buffer) {
+    if (buffer == Value::kElsewhere) return;
+    BufferLife& life = lives_.at(static_cast<size_t>(buffer));
+    if (life.first_use < 0) life.first_use = next_step_;
+    life.last_use = next_step_;
+}
+
+void Program::add_step(std::unique_ptr<Step> step, int op) {
+    (in_backward_ ? backward_ : forward_).push_back({std::move(step), op, 0});
+    ++next_step_;
+}
+
+PlacedStep* Program::last_backward_step() { return backward_.empty() ? nullptr : &backward_.back(); }
+
+void Program::finish() { plan_ = plan_memory(lives_); }
+
+void Program::bind(std::byte* workspace) {
+    for (Binding& binding : bindings_) {
+        binding.memory.set_data_handle(workspace + plan_.offsets[static_cast<size_t>(binding.buffer)]);
+    }
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,328 @@
+// What every Communicator must do, on every backend and 1 to 4 ranks, by real processes.
+#include <unistd.h>
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/communicator.h"
+#include "core/clock.h"
+#include "core/hash.h"
+#include "core/random.h"
+#include "tests/support/process_group.h"
+
+namespace lockstep {
+namespace {
+
+using testing_support::ProcessGroup;
+using testing_support::RankOutcome;
+
+constexpr size_t kSizes[] = {0, 1, 15, 16, 17, 1000, 2501, (size_t{1} << 20) + 3};
+constexpr size_t kPoolBytes = 2 * ((size_t{1} << 20) + 64) * sizeof(float);
+
+CommunicatorOptions options_for(const std::string& backend) {
+    return {.backend = backend, .timeout_ms = 20'000, .connect_timeout_ms = 20'000, .segment_bytes = kPoolBytes};
+}
+
+float whole_number(int rank, size_t index) {
+    return static_cast<float>((index * 7 + static_cast<size_t>(rank) * 13) % 101) - 50.0F;
+}
+
+std::vector<float> random_floats(int rank, size_t count, uint64_t purpose) {
+    RandomStream stream(3, "collectives-test", purpose, static_cast<uint64_t>(rank));
+    std::vector<float> values(count);
+    for (float& value : values) value = (stream.uniform() - 0.5F) * (stream.next_u32() % 2 == 0 ? 1e-3F : 1e4F);
+    return values;
+}
+
+// The oracle: ((x0 + x1) + x2) + ... in fp32.
+std::vector<float> rank_order_sum(int rank_count, size_t count, uint64_t purpose) {
+    std::vector<float> total = random_floats(0, count, purpose);
+    for (int rank = 1; rank < rank_count; ++rank) {
+        const std::vector<float> more = random_floats(rank, count, purpose);
+        for (size_t index = 0; index < count; ++index) total[index] += more[index];
+    }
+    return total;
+}
+
+bool same_bits(std::span<const float> left, std::span<const float> right) {
+    return left.size() == right.size() && (left.empty() || std::memcmp(left.data(), right.data(), left.size_bytes()) == 0);
+}
+
+struct Case {
+    std::string backend;
+    int ranks;
+};
+
+class CommunicatorContract : public testing::TestWithParam<Case> {
+protected:
+    using Body = std::function<std::string(Communicator&)>;
+
+    // Runs `body` on all ranks; every rank must return without an error, and its text is handed back.
+    std::vector<std::string> texts_of_all_ranks(const Body& body, CommunicatorOptions options) {
+        const ProcessGroup group{.size = GetParam().ranks};
+        std::vector<std::string> texts;
+        for (const RankOutcome& outcome : group.run([&](const World&world, Store&store) {
+                 const auto communicator = make_communicator(world, store, options);
+                 return body(*communicator);
+             })) {
+            EXPECT_FALSE(outcome.threw) << outcome.text;
+            EXPECT_FALSE(outcome.timed_out);
+            EXPECT_EQ(outcome.signal, 0);
+            texts.push_back(outcome.threw ? "threw" : outcome.text);
+        }
+        return texts;
+    }
+    std::vector<std::string> texts_of_all_ranks(const Body& body) {
+        return texts_of_all_ranks(body, options_for(GetParam().backend));
+    }
+
+    // `body` returns its complaints.
+    void expect_no_complaint(const Body& body) { EXPECT_THAT(texts_of_all_ranks(body), testing::Each("")); }
+};
+
+TEST_P(CommunicatorContract, SumsWholeNumbersExactlyInsideAndOutsideThePool) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        std::string complaints;
+        for (const bool in_pool : {true, false}) {
+            for (const size_t count : kSizes) {
+                HeapPool heap;
+                Buffer buffer = (in_pool ? communicator.gradient_pool() : heap).allocate(count * sizeof(float));
+                const std::span<float> data = buffer.f32();
+                for (size_t index = 0; index < count; ++index) data[index] = whole_number(world.rank, index);
+                communicator.allreduce(data, {.what = "bucket"}).wait();
+                for (size_t index = 0; index < count; ++index) {
+                    float expected = 0.0F;
+                    for (int rank = 0; rank < world.size; ++rank) expected += whole_number(rank, index);
+                    if (data[index] == expected) continue;
+                    complaints +=
+                        fmt::format("count {} pool {}: element {} is {}, not {}\n", count, in_pool, index, data[index], expected);
+                    break;
+                }
+            }
+        }
+        return complaints;
+    });
+}
+
+TEST_P(CommunicatorContract, GivesTheRankOrderSumBitForBit) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        std::string complaints;
+        Buffer pool = communicator.gradient_pool().allocate(kPoolBytes);
+        for (const size_t count : kSizes) {
+            const std::vector<float> expected = rank_order_sum(world.size, count, count);
+            std::vector<float> outside = random_floats(world.rank, count, count);
+            // An odd place, so that slices are not aligned with anything.
+            const std::span<float> inside = pool.f32().subspan(13, count);
+            std::copy(outside.begin(), outside.end(), inside.begin());
+            communicator.allreduce(outside, {.what = "bucket"}).wait();
+            communicator.allreduce(inside, {.what = "bucket"}).wait();
+            if (!same_bits(outside, expected)) complaints += fmt::format("count {} outside differs\n", count);
+            if (!same_bits(inside, expected)) complaints += fmt::format("count {} inside differs\n", count);
+        }
+        return complaints;
+    });
+}
+
+TEST_P(CommunicatorContract, GivesTheSameBitsOnAllRanksAndInEveryRun) {
+    const Body body = [](Communicator& communicator) {
+        const World& world = communicator.world();
+        uint64_t hash = 0;
+        for (const size_t count : {size_t{17}, size_t{2501}, size_t{300'001}}) {
+            std::vector<float> data = random_floats(world.rank, count, 77);
+            data[0] = world.rank == 1 ? std::numeric_limits<float>::infinity() : 1e-40F;  // infinite and denormal
+            communicator.allreduce(data, {.what = "bucket"}).wait();
+            hash = hash_bytes(data.data(), count * sizeof(float), hash);
+        }
+        return hash_hex(hash);
+    };
+    const std::vector<std::string> first = texts_of_all_ranks(body);
+    const std::vector<std::string> second = texts_of_all_ranks(body);
+    EXPECT_THAT(first, testing::Each(first[0]));
+    EXPECT_EQ(first, second);
+}
+
+TEST_P(CommunicatorContract, RunsManyOperationsInFlightInOrder) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        constexpr int kOperations = 1500;  // more than the history: the ring must turn
+        constexpr size_t kCount = 33;
+        Buffer pool = communicator.gradient_pool().allocate(kOperations * kCount * sizeof(float));
+        std::vector<Work> works;
+        for (int operation = 0; operation < kOperations; ++operation) {
+            const std::span<float> data = pool.f32().subspan(static_cast<size_t>(operation) * kCount, kCount);
+            std::fill(data.begin(), data.end(), static_cast<float>(operation + world.rank));
+            works.push_back(communicator.allreduce(data, {.what = "bucket", .step = 0, .bucket = operation}));
+        }
+        works.back().wait();
+        std::string complaints;
+        for (int operation = 0; operation < kOperations; ++operation) {
+            if (!works[static_cast<size_t>(operation)].test()) complaints += "finished out of order\n";
+            works[static_cast<size_t>(operation)].wait();  // again: allowed
+            const float expected = static_cast<float>(world.size * operation + world.size * (world.size - 1) / 2);
+            if (pool.f32()[static_cast<size_t>(operation) * kCount + 5] != expected)
+                complaints += fmt::format("operation {}\n", operation);
+        }
+        const WorkTimes times = works.back().times();
+        if (times.start_ns == 0 || times.end_ns < times.start_ns) complaints += "no times\n";
+        if (times.arrived_ns < times.start_ns || times.arrived_ns > times.end_ns) complaints += "arrival outside the operation\n";
+        return complaints;
+    });
+}
+
+TEST_P(CommunicatorContract, ReduceScatterLeavesEachRankItsSlice) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        std::string complaints;
+        Buffer pool = communicator.gradient_pool().allocate(kPoolBytes);
+        for (const size_t count : kSizes) {
+            const std::vector<float> expected = rank_order_sum(world.size, count, count);
+            std::vector<float> outside = random_floats(world.rank, count, count);
+            const std::span<float> inside = pool.f32().first(count);
+            std::copy(outside.begin(), outside.end(), inside.begin());
+            communicator.reduce_scatter(outside, {.what = "slices"});
+            communicator.reduce_scatter(inside, {.what = "slices"});
+            const auto [first, last] = Communicator::slice(static_cast<int64_t>(count), world.rank, world.size);
+            const auto own = [&, from = first, to = last](std::span<const float> data) {
+                return data.subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
+            };
+            if (!same_bits(own(outside), own(expected))) complaints += fmt::format("count {} outside\n", count);
+            if (!same_bits(own(inside), own(expected))) complaints += fmt::format("count {} inside\n", count);
+        }
+        return complaints;
+    });
+}
+
+TEST_P(CommunicatorContract, AllgatherAndBroadcastDeliverEveryByte) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        std::string complaints;
+        for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4095}, size_t{4097}, size_t{700'001}}) {
+            const auto byte_at = [](int rank, size_t index) {
+                return static_cast<std::byte>((index * 31 + static_cast<size_t>(rank)) % 251);
+            };
+            std::vector<std::byte> mine(bytes);
+            for (size_t index = 0; index < bytes; ++index) mine[index] = byte_at(world.rank, index);
+            std::vector<std::byte> all(bytes * static_cast<size_t>(world.size));
+            communicator.allgather(mine, all, {.what = "gather"});
+            for (size_t index = 0; index < all.size(); ++index) {
+                if (all[index] == byte_at(static_cast<int>(index / bytes), index % bytes)) continue;
+                complaints += fmt::format("allgather of {}: byte {}\n", bytes, index);
+                break;
+            }
+            for (int root = 0; root < world.size; ++root) {
+                std::vector<std::byte> data = mine;
+                communicator.broadcast(data, root, {.what = "weights"});
+                for (size_t index = 0; index < bytes; ++index) {
+                    if (data[index] == byte_at(root, index)) continue;
+                    complaints += fmt::format("broadcast of {} from {}: byte {}\n", bytes, root, index);
+                    break;
+                }
+            }
+        }
+        return complaints;
+    });
+}
+
+TEST_P(CommunicatorContract, ABarrierHoldsEveryRankUntilTheLastArrives) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        communicator.barrier({.what = "start"});
+        if (world.rank == world.size - 1) usleep(50'000);
+        const int64_t arrival_ns = now_ns();
+        communicator.barrier({.what = "meet"});
+        const int64_t departure_ns = now_ns();
+        std::vector<int64_t> arrivals_ns(static_cast<size_t>(world.size));
+        communicator.allgather(std::as_bytes(std::span(&arrival_ns, 1)), std::as_writable_bytes(std::span(arrivals_ns)),
+                               {.what = "times"});
+        for (const int64_t other_ns : arrivals_ns) {
+            if (departure_ns < other_ns) return std::string("left before another rank had arrived");
+        }
+        return std::string();
+    });
+}
+
+TEST_P(CommunicatorContract, GathersTextsOfDifferentLengths) {
+    expect_no_complaint([](Communicator& communicator) {
+        const World& world = communicator.world();
+        const auto text_of = [](int rank) { return std::string(static_cast<size_t>(rank) * 3000, static_cast<char>('a' + rank)); };
+        const std::vector<std::string> texts = gather_texts(communicator, text_of(world.rank), "agreement");
+        if (texts.size() != static_cast<size_t>(world.size)) return std::string("wrong number of texts");
+        for (int rank = 0; rank < world.size; ++rank) {
+            if (texts[static_cast<size_t>(rank)] != text_of(rank)) return fmt::format("text of rank {}", rank);
+        }
+        return std::string();
+    });
+}
+
+TEST_P(CommunicatorContract, ArtificialDelayGrowsWithTheBytesAndLiesAfterTheArrival) {
+    if (GetParam().ranks == 1) return;  // nothing is transferred
+    CommunicatorOptions options = options_for(GetParam().backend);
+    options.test_delay_ns_per_kib = 1'000'000;  // 40 KiB: 40 ms
+    const auto texts = texts_of_all_ranks(
+        [](Communicator& communicator) {
+            std::vector<float> data(10'240);
+            const Work work = communicator.allreduce(data, {.what = "bucket"});
+            work.wait();
+            return std::to_string(work.times().end_ns - work.times().arrived_ns);
+        },
+        options);
+    for (const std::string& text : texts) EXPECT_GE(std::stoll(text), 40'000'000);
+}
+
+TEST_P(CommunicatorContract, SeveralCommunicatorsLiveBesideAndAfterEachOther) {
+    const ProcessGroup group{.size = GetParam().ranks};
+    for (const RankOutcome& outcome : group.run([](const World&world, Store&store) {
+             for (int round = 0; round < 2; ++round) {
+                 const auto left = make_communicator(world, store, options_for(GetParam().backend));
+                 const auto right = make_communicator(world, store, options_for(GetParam().backend));
+                 std::vector<float> ones(100, 1.0F);
+                 std::vector<float> twos(100, 2.0F);
+                 const Work first = left->allreduce(ones, {.what = "left"});
+                 right->allreduce(twos, {.what = "right"}).wait();
+                 first.wait();
+                 const auto size = static_cast<float>(world.size);
+                 if (ones[99] != size || twos[99] != 2 * size) return std::string("mixed up");
+             }
+             return std::string();
+         })) {
+        EXPECT_EQ(outcome.text, "");
+    }
+}
+
+std::vector<Case> all_cases() {
+    std::vector<Case> cases;
+    for (const char* backend : {"native", "gloo"}) {
+        for (int ranks = 1; ranks <= 4; ++ranks) cases.push_back({backend, ranks});
+    }
+    return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorContract, testing::ValuesIn(all_cases()),
+                         [](const auto& each) { return fmt::format("{}_{}", each.param.backend, each.param.ranks); });
+
+TEST(Slice, CoversEveryElementOnceWithBordersOnSixteen) {
+    for (const int64_t count : {0, 1, 15, 16, 17, 31, 1000, 2501, 1 << 20}) {
+        for (int size = 1; size <= 9; ++size) {
+            int64_t next = 0;
+            for (int rank = 0; rank < size; ++rank) {
+                const auto [first, last] = Communicator::slice(count, rank, size);
+                EXPECT_EQ(first, next);
+                EXPECT_LE(first, last);
+                EXPECT_TRUE(first % 16 == 0 || first == count);
+                EXPECT_LE(last - first, (count / size) + 32) << "slices are even";
+                next = last;
+            }
+            EXPECT_EQ(next, count);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace lockstep

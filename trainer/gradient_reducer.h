@@ -1,0 +1,49 @@
+// Sums the gradients of all ranks bucket by bucket, while backward is still running.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "nn/executor.h"
+#include "report/records.h"
+#include "trainer/bucket_plan.h"
+
+namespace lockstep {
+
+// A step: begin; backward of the last micro-step with this sink; write the control entry; finish. Every rank issues the same
+// buckets in the same order. Nothing is allocated after construction. One thread.
+class GradientReducer final : public GradientSink {
+public:
+    // `overlap` false: every bucket starts in finish(), so nothing is hidden; the sums are the same bits.
+    GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap);
+
+    // Waits for what is still under way after a failure: the gradients must outlive it.
+    ~GradientReducer() override;
+
+    void begin(int64_t step);
+    void ready_up_to(size_t entry_end) override;  // starts every bucket that is now complete
+
+    // All entries are final, control included. The one place of a step that waits for peers: returns when every bucket holds the
+    // sum over all ranks. Throws CommError naming peer, step and bucket; then no rank may apply the step.
+    void finish();
+
+    const BucketPlan& plan() const { return plan_; }
+    std::span<const BucketRecord> records() const { return records_; }  // of the finished step
+
+private:
+    void launch_ready_buckets();
+
+    Communicator& communicator_;
+    ParameterArena& arena_;
+    const BucketPlan plan_;
+    const bool overlap_;
+    std::vector<Work> works_;
+    std::vector<BucketRecord> records_;
+    int64_t step_ = 0;
+    size_t ready_buckets_ = 0;     // their last gradient is final
+    size_t launched_buckets_ = 0;  // <= ready
+};
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+#include "trainer/manifest.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/hash.h"
+
+namespace lockstep {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+uint64_t parse_hex(const std::string& text) {
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (error != std::errc() || end != text.data() + text.size())
+        throw std::invalid_argument(fmt::format("\"{}\" is no hash", text));
+    return value;
+}
+
+Manifest from_json(const Json& json) {
+    const int version = json.at("format_version").get<int>();
+    if (version != Manifest::kFormatVersion) {
+        throw std::invalid_argument(fmt::format("format version {} is not {}", version, Manifest::kFormatVersion));
+    }
+    Manifest manifest{.step = json.at("step").get<int64_t>(),
+                      .steps_per_epoch = json.at("steps_per_epoch").get<int64_t>(),
+                      .total_steps = json.at("total_steps").get<int64_t>(),
+                      .seed = json.at("seed").get<uint64_t>(),
+                      .config_hash = json.at("config_hash").get<std::string>(),
+                      .world_size = json.at("world_size").get<int>(),
+                      .metrics = json.at("metrics").get<std::map<std::string, double>>(),
+                      .train_fingerprint = parse_hex(json.at("train_fingerprint").get<std::string>()),
+                      .class_names = json.at("class_names").get<std::vector<std::string>>(),
+                      .num_classes = json.at("num_classes").get<int64_t>(),
+                      .files = json.at("files").get<std::map<std::string, std::string>>()};
+    if (manifest.step < 0 || manifest.steps_per_epoch < 1) throw std::invalid_argument("impossible step numbers");
+    for (const auto& [key, value] : json.at("result_keys").items())
+        manifest.result_keys.emplace_back(key, value.get<std::string>());
+    for (const auto& [key, value] : json.at("optimizer").items()) manifest.optimizer.emplace_back(key, value.get<double>());
+    const Json& interval = json.at("interval");
+    manifest.interval = {.loss_sum = interval.at("loss_sum").get<double>(),
+                         .correct = interval.at("correct").get<int64_t>(),
+                         .images = interval.at("images").get<int64_t>()};
+    return manifest;
+}
+
+}  // namespace
+
+std::string to_json(const Manifest& manifest) {
+    Json keys = Json::object();
+    for (const auto& [key, value] : manifest.result_keys) keys[key] = value;
+    Json optimizer = Json::object();
+    for (const auto& [key, value] : manifest.optimizer) optimizer[key] = value;
+    const Json json = {
+        {"format_version", Manifest::kFormatVersion},
+        {"step", manifest.step},
+        {"epoch", manifest.epoch()},
+        {"steps_per_epoch", manifest.steps_per_epoch},
+        {"total_steps", manifest.total_steps},
+        {"seed", manifest.seed},
+        {"config_hash", manifest.config_hash},
+        {"world_size", manifest.world_size},
+        {"result_keys", keys},
+        {"optimizer", optimizer},
+        {"metrics", manifest.metrics},
+        {"interval",
+         {{"loss_sum", manifest.interval.loss_sum}, {"correct", manifest.interval.correct}, {"images", manifest.interval.images}}},
+        {"train_fingerprint", hash_hex(manifest.train_fingerprint)},
+        {"num_classes", manifest.num_classes},
+        {"class_names", manifest.class_names},
+        {"files", manifest.files}};
+    return json.dump(2) + "\n";
+}
+
+Manifest parse_manifest(const std::string& text, const std::filesystem::path& path) {
+    try {
+        return from_json(Json::parse(text));
+    } catch (const std::exception& error) {
+        throw DataError(
+            fmt::format("{}: not a sound checkpoint manifest: {}; use another checkpoint", path.string(), error.what()));
+    }
+}
+
+}  // namespace lockstep

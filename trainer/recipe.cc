@@ -1,0 +1,214 @@
+#include "trainer/recipe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+
+namespace lockstep {
+
+namespace {
+
+Transform::Kind transform_kind(const std::string& name) {
+    if (name == "resize") return Transform::Kind::resize;
+    if (name == "center_crop") return Transform::Kind::center_crop;
+    if (name == "random_resized_crop") return Transform::Kind::random_resized_crop;
+    if (name == "random_crop") return Transform::Kind::random_crop;
+    if (name == "hflip") return Transform::Kind::horizontal_flip;
+    throw ConfigError(
+        fmt::format("data pipeline: found {}; allowed: resize, center_crop, random_resized_crop, random_crop, hflip", name));
+}
+
+Transform make_transform(const TransformConfig& config) {
+    Transform transform{
+        .kind = transform_kind(config.name), .pad = static_cast<int>(config.pad), .probability = config.probability};
+    if (!config.size.empty()) {
+        transform.height = static_cast<int>(config.size.front());
+        const bool shorter_side = transform.kind == Transform::Kind::resize && config.size.size() == 1;
+        transform.width = shorter_side ? 0 : static_cast<int>(config.size.back());
+    }
+    if (config.scale.size() == 2) std::tie(transform.scale_min, transform.scale_max) = std::pair(config.scale[0], config.scale[1]);
+    if (config.ratio.size() == 2) std::tie(transform.ratio_min, transform.ratio_max) = std::pair(config.ratio[0], config.ratio[1]);
+    return transform;
+}
+
+LearningRateOptions::Scaling scaling_of(const std::string& name) {
+    if (name == "none") return LearningRateOptions::Scaling::none;
+    if (name == "sqrt") return LearningRateOptions::Scaling::sqrt;
+    return LearningRateOptions::Scaling::linear;
+}
+
+LearningRateOptions::Shape shape_of(const std::string& name) {
+    if (name == "cosine") return LearningRateOptions::Shape::cosine;
+    if (name == "polynomial") return LearningRateOptions::Shape::polynomial;
+    if (name == "constant") return LearningRateOptions::Shape::constant;
+    return LearningRateOptions::Shape::step;
+}
+
+std::string text_of(const Duration& duration) {
+    return fmt::format("{}{}", duration.amount, duration.unit == Duration::Unit::epochs ? "ep" : "it");
+}
+
+std::string text_of(const std::vector<TransformConfig>& pipeline) {
+    std::string text;
+    for (const TransformConfig& step : pipeline) {
+        text += fmt::format("{}(size {}, pad {}, scale {}, ratio {}, probability {}) ", step.name, step.size, step.pad, step.scale,
+                            step.ratio, step.probability);
+    }
+    return text;
+}
+
+}  // namespace
+
+ModelOptions model_options(const Experiment& experiment, int64_t num_classes) {
+    return {.arch = experiment.model.arch,
+            .variant = experiment.model.variant,
+            .num_classes = num_classes,
+            .image_size = experiment.model.image_size,
+            .channels = experiment.model.channels,
+            .zero_init_last_bn = experiment.model.zero_init_last_bn,
+            .label_smoothing = static_cast<float>(experiment.loss.label_smoothing),
+            .bn_epsilon = static_cast<float>(experiment.batchnorm.epsilon),
+            .dropout = static_cast<float>(experiment.model.dropout)};
+}
+
+Precision precision_of(const Experiment& experiment) {
+    return experiment.train.precision == "bf16" ? Precision::bf16 : Precision::fp32;
+}
+
+SgdOptions sgd_options(const Experiment& experiment) {
+    return {.momentum = experiment.optim.momentum,
+            .nesterov = experiment.optim.nesterov,
+            .folded = experiment.optim.folded_momentum,
+            .weight_decay = experiment.optim.weight_decay,
+            .decay_batch_norm = experiment.optim.decay_bn,
+            .decay_bias = experiment.optim.decay_bias,
+            .statistics_keep = experiment.batchnorm.keep};
+}
+
+LearningRateOptions learning_rate_options(const Experiment& experiment, int64_t steps_per_epoch, int64_t total_steps) {
+    LearningRateOptions options{.scaling = scaling_of(experiment.lr.scaling),
+                                .shape = shape_of(experiment.lr.schedule),
+                                .base = experiment.lr.base,
+                                .base_batch = experiment.lr.base_batch,
+                                .batch_global = experiment.batch.global,
+                                .warmup_steps = experiment.lr.warmup.steps(steps_per_epoch),
+                                .warmup_from = experiment.lr.warmup_from,
+                                .factor = experiment.lr.factor,
+                                .power = experiment.lr.power,
+                                .final_rate = experiment.lr.final_rate,
+                                .total_steps = total_steps};
+    for (const Duration& at : experiment.lr.at) options.step_at.push_back(at.steps(steps_per_epoch));
+    return options;
+}
+
+SamplerOptions sampler_options(const Experiment& experiment, int64_t sample_count) {
+    return {.sample_count = sample_count,
+            .batch_global = experiment.batch.global,
+            .per_replica = experiment.batch.per_replica,
+            .shuffle = experiment.data.shuffle,
+            .keep_remainder = experiment.data.remainder == "keep",
+            .seed = experiment.run.seed};
+}
+
+PipelineOptions pipeline_options(const Experiment& experiment, const DataSetConfig& data) {
+    PipelineOptions options{.channels = static_cast<int>(experiment.model.channels),
+                            .height = static_cast<int>(experiment.model.image_size),
+                            .width = static_cast<int>(experiment.model.image_size),
+                            .on_bad_image = experiment.data.on_bad_image == "skip" ? BadImagePolicy::skip : BadImagePolicy::error,
+                            .seed = experiment.run.seed};
+    for (size_t channel = 0; channel < 3; ++channel) {
+        options.mean[channel] = static_cast<float>(experiment.data.mean[channel]);
+        options.stddev[channel] = static_cast<float>(experiment.data.stddev[channel]);
+    }
+    for (const TransformConfig& step : data.pipeline) options.transforms.push_back(make_transform(step));
+    return options;
+}
+
+namespace {
+
+SourceOptions source_options(const Experiment& experiment, const DataSetConfig& data, bool train) {
+    return {.kind = data.source,
+            .path = data.path,
+            .labels_path = data.labels,
+            .num_classes = experiment.model.num_classes,
+            .train = train,
+            .synthetic_size = data.synthetic_size,
+            .image_size = static_cast<int>(experiment.model.image_size),
+            .channels = static_cast<int>(experiment.model.channels),
+            .seed = experiment.run.seed};
+}
+
+}  // namespace
+
+SourceOptions training_source_options(const Experiment& experiment) {
+    return source_options(experiment, experiment.data.train, true);
+}
+
+SourceOptions validation_source_options(const Experiment& experiment, const std::vector<std::string>& class_names,
+                                        int64_t num_classes) {
+    SourceOptions options = source_options(experiment, experiment.data.val, false);
+    options.class_names = class_names;
+    options.num_classes = num_classes;
+    return options;
+}
+
+int loader_threads(const Experiment& experiment, int compute_threads) {
+    if (experiment.data.workers > 0) return static_cast<int>(experiment.data.workers);
+    return std::clamp(compute_threads / 2, 1, 8);
+}
+
+LoaderOptions loader_options(const Experiment& experiment, PipelineOptions pipeline, int worker_threads) {
+    return {.pipeline = std::move(pipeline),
+            .worker_threads = worker_threads,
+            .batches_ahead = static_cast<int>(experiment.data.batches_ahead),
+            .slot_capacity = static_cast<int>(experiment.batch.per_replica)};
+}
+
+ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
+    const auto& [run, model, data, batch, optim, lr, loss, batchnorm] =
+        std::tie(experiment.run, experiment.model, experiment.data, experiment.batch, experiment.optim, experiment.lr,
+                 experiment.loss, experiment.batchnorm);
+    std::vector<std::string> drops;
+    for (const Duration& at : lr.at) drops.push_back(text_of(at));
+    const auto text = [](const auto& value) { return fmt::format("{}", value); };
+    return {{"run.seed", text(run.seed)},
+            {"model.arch", model.arch},
+            {"model.variant", model.variant},
+            {"model.num_classes", text(num_classes)},
+            {"model.image_size", text(model.image_size)},
+            {"model.channels", text(model.channels)},
+            {"model.dropout", text(model.dropout)},
+            {"data.train.pipeline", text_of(data.train.pipeline)},
+            {"data.mean", text(data.mean)},
+            {"data.std", text(data.stddev)},
+            {"data.shuffle", text(data.shuffle)},
+            {"data.remainder", data.remainder},
+            {"batch.global", text(batch.global)},
+            {"batch.per_replica", text(batch.per_replica)},
+            {"optim.name", optim.name},
+            {"optim.momentum", text(optim.momentum)},
+            {"optim.nesterov", text(optim.nesterov)},
+            {"optim.folded_momentum", text(optim.folded_momentum)},
+            {"optim.weight_decay", text(optim.weight_decay)},
+            {"optim.decay_bn", text(optim.decay_bn)},
+            {"optim.decay_bias", text(optim.decay_bias)},
+            {"lr.base", text(lr.base)},
+            {"lr.base_batch", text(lr.base_batch)},
+            {"lr.scaling", lr.scaling},
+            {"lr.warmup", text_of(lr.warmup)},
+            {"lr.warmup_from", text(lr.warmup_from)},
+            {"lr.schedule", lr.schedule},
+            {"lr.at", fmt::format("{}", fmt::join(drops, " "))},
+            {"lr.factor", text(lr.factor)},
+            {"lr.power", text(lr.power)},
+            {"lr.final_rate", text(lr.final_rate)},
+            {"loss.label_smoothing", text(loss.label_smoothing)},
+            {"batchnorm.keep", text(batchnorm.keep)},
+            {"batchnorm.epsilon", text(batchnorm.epsilon)}};
+}
+
+}  // namespace lockstep

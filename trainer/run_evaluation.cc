@@ -1,0 +1,63 @@
+#include "trainer/run_evaluation.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/hash.h"
+#include "launch/threads.h"
+#include "trainer/agreement.h"
+#include "trainer/checkpoint.h"
+#include "trainer/common_failure.h"
+#include "trainer/recipe.h"
+#include "trainer/replica.h"
+
+namespace lockstep {
+
+namespace {
+
+EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const ThreadBudget& threads, ReplicaPlan plan,
+                          Communicator& communicator) {
+    Replica replica(std::move(plan), communicator.gradient_pool(), 0);
+    require_agreement(communicator, {{"the program", program_fingerprint()},
+                                     {"the checkpoint", fs::weakly_canonical(job.checkpoint).string()},
+                                     {"the configuration's hash", job.experiment.hash},
+                                     {"the validation data", hash_hex(source.fingerprint())},
+                                     {"the plan of tensors", hash_hex(replica.arena().plan_hash())}});
+    in_common([&] { load_checkpoint_model(job.checkpoint, replica.backend(), replica.arena()); });
+    Evaluator evaluator(source,
+                        loader_options(job.experiment, pipeline_options(job.experiment, job.experiment.data.val),
+                                       loader_threads(job.experiment, threads.compute_threads)),
+                        replica.evaluation(), replica.classes(), communicator);
+    return evaluator.run(-1);
+}
+
+}  // namespace
+
+EvaluationResult run_evaluation(const EvaluationJob& job) {
+    const Experiment& experiment = job.experiment;
+    const Manifest manifest = verify_checkpoint(job.checkpoint);
+    if (experiment.data.val.path.empty() && experiment.data.val.source != "synthetic") {
+        throw ConfigError("data.val.path: no validation set is configured; give one with data.val.path=PATH");
+    }
+    const ThreadBudget threads = plan_threads(job.world, static_cast<int>(experiment.train.threads));
+    apply_threads(job.world, threads);
+    const auto source = open_source(validation_source_options(experiment, manifest.class_names, manifest.num_classes));
+    ReplicaPlan plan = plan_replica(experiment, manifest.num_classes, threads.compute_threads);
+    const auto communicator = make_communicator(job.world, job.store,
+                                                {.backend = experiment.comm.backend,
+                                                 .timeout_ms = experiment.comm.timeout_ms,
+                                                 .connect_timeout_ms = experiment.comm.start_timeout_ms,
+                                                 .segment_bytes = plan.gradient_bytes(),
+                                                 .interface = experiment.comm.interface});
+    try {
+        return evaluate(job, *source, threads, std::move(plan), *communicator);
+    } catch (const std::exception& error) {
+        communicator->abort(error.what());
+        throw;
+    }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,337 @@
+#include "trainer/run_training.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/clock.h"
+#include "core/files.h"
+#include "core/log.h"
+#include "launch/threads.h"
+#include "trainer/agreement.h"
+#include "trainer/common_failure.h"
+#include "trainer/leader_task.h"
+#include "trainer/recipe.h"
+#include "trainer/resume.h"
+
+namespace lockstep {
+
+namespace {
+
+// What follows from configuration and data alone, the same on every rank.
+struct Setup {
+    ThreadBudget threads;
+    std::unique_ptr<Source> train, val;  // val null: no validation
+    int64_t num_classes = 0;
+    std::unique_ptr<Sampler> sampler;
+    std::unique_ptr<LearningRate> rate;
+    int64_t total_steps = 0;
+};
+
+Setup set_up(const TrainingJob& job) {
+    const Experiment& experiment = job.experiment;
+    check_world(experiment, job.world.size);
+    Setup setup{.threads = plan_threads(job.world, static_cast<int>(experiment.train.threads))};
+    apply_threads(job.world, setup.threads);
+    setup.train = open_source(training_source_options(experiment));
+    setup.num_classes = experiment.model.num_classes > 0 ? experiment.model.num_classes : setup.train->class_total();
+    if (!experiment.data.val.path.empty() || experiment.data.val.source == "synthetic") {
+        setup.val = open_source(validation_source_options(experiment, setup.train->class_names(), setup.num_classes));
+    }
+    setup.sampler = std::make_unique<Sampler>(sampler_options(experiment, setup.train->size()));
+    const int64_t steps_per_epoch = setup.sampler->steps_per_epoch();
+    check_schedule(experiment, steps_per_epoch);
+    setup.total_steps = experiment.train.duration.steps(steps_per_epoch);
+    if (setup.total_steps < 1) {
+        throw ConfigError(fmt::format("train.duration: {} epochs of {} steps make no step; allowed: at least one step, such as 1it",
+                                      experiment.train.duration.amount, steps_per_epoch));
+    }
+    setup.rate = std::make_unique<LearningRate>(learning_rate_options(experiment, steps_per_epoch, setup.total_steps));
+    return setup;
+}
+
+std::unique_ptr<Communicator> connect(const TrainingJob& job, size_t segment_bytes) {
+    const Experiment::Comm& comm = job.experiment.comm;
+    return make_communicator(job.world, job.store,
+                             {.backend = comm.backend,
+                              .timeout_ms = comm.timeout_ms,
+                              .connect_timeout_ms = comm.start_timeout_ms,
+                              .segment_bytes = segment_bytes,
+                              .interface = comm.interface,
+                              .test_delay_ns_per_kib = comm.test_delay_ns_per_kib});
+}
+
+// Every size of virtual worker that an epoch has: the full one, and the short one at the end of a remainder.
+std::vector<int> worker_sizes(const Sampler& sampler) {
+    std::vector<int> sizes;
+    for (const int64_t step : {int64_t{0}, sampler.steps_per_epoch() - 1}) {
+        for (const int64_t worker : {int64_t{0}, sampler.workers_in_step(step) - 1}) {
+            sizes.push_back(static_cast<int>(sampler.samples_in_worker(step, worker)));
+        }
+    }
+    return sizes;
+}
+
+std::string without_run_folder(const std::string& yaml) {
+    std::istringstream lines(yaml);
+    std::string kept;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.find("dir:") == std::string::npos) kept += line + "\n";
+    }
+    return kept;
+}
+
+std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const Setup& setup, uint64_t plan) {
+    const auto fingerprint = [](const std::unique_ptr<Source>& source) {
+        return source ? fmt::format("{:016x} ({})", source->fingerprint(), source->description()) : std::string("none");
+    };
+    return {{"the program", program_fingerprint()},
+            {"the configuration", without_run_folder(experiment.resolved_yaml)},
+            {"the configuration's hash", experiment.hash},
+            {"the training data", fingerprint(setup.train)},
+            {"the validation data", fingerprint(setup.val)},
+            {"the number of classes", std::to_string(setup.num_classes)},
+            {"the plan of tensors and buckets", fmt::format("{:016x}", plan)}};
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string rate_line(const Setup& setup) {
+    const LearningRateOptions& options = setup.rate->options();
+    return fmt::format("peak {:.6g} = base {:.6g} for {} images, scaled to {}; warmup {} steps from {:.6g}", setup.rate->peak(),
+                       options.base, options.base_batch, options.batch_global, options.warmup_steps, setup.rate->start());
+}
+
+// The run proper, once the ranks are connected.
+class Run {
+public:
+    Run(const TrainingJob& job, Setup& setup, ReplicaPlan plan, Communicator& communicator)
+        : job_(job),
+          experiment_(job.experiment),
+          setup_(setup),
+          communicator_(communicator),
+          optimizer_(make_sgd(sgd_options(job.experiment), setup.threads.compute_threads)),
+          replica_(std::move(plan), communicator.gradient_pool(), optimizer_->state_buffer_count()),
+          reducer_(communicator, replica_.arena(),
+                   plan_buckets(replica_.arena(), {.bucket_bytes = job.experiment.comm.bucket_bytes,
+                                                   .last_bucket_bytes = job.experiment.comm.last_bucket_bytes}),
+                   job.experiment.comm.overlap),
+          checkpoints_(checkpoint_folder_options(job.experiment)) {}
+
+    ExitCode run() {
+        require_agreement(communicator_, facts_to_agree_on(experiment_, setup_, plan_hash(replica_.arena(), reducer_.plan())));
+        const Manifest manifest = in_common([&] { return find_start(); });
+        compile();
+        const RunFacts facts = make_facts();
+        if (job_.world.is_leader()) write_file_atomically(fs::path(experiment_.run.dir) / "config.yaml", experiment_.resolved_yaml);
+        const auto recorder = Recorder::create(
+            {.run_dir = experiment_.run.dir, .start_step = manifest.step, .tensorboard = experiment_.report.tensorboard}, facts);
+        print_start(facts, manifest);
+        const ExitCode code = train(manifest, *recorder);
+        recorder->flush();
+        communicator_.barrier({.what = "end of run", .step = manifest.total_steps});
+        run_on_leader(communicator_, experiment_.comm.timeout_ms, "report", manifest.total_steps, [&] { report(); });
+        return code;
+    }
+
+private:
+    // First values of all parameters and the step to begin with: fresh, from foreign weights, or from a checkpoint.
+    Manifest find_start() {
+        Manifest start{.steps_per_epoch = setup_.sampler->steps_per_epoch(),
+                       .total_steps = setup_.total_steps,
+                       .seed = experiment_.run.seed,
+                       .config_hash = experiment_.hash,
+                       .result_keys = result_keys(experiment_, setup_.num_classes),
+                       .world_size = job_.world.size,
+                       .train_fingerprint = setup_.train->fingerprint(),
+                       .class_names = setup_.train->class_names(),
+                       .num_classes = setup_.num_classes};
+        const std::string checkpoint = agree_on_checkpoint();
+        if (checkpoint.empty()) {
+            start_anew();
+            return start;
+        }
+        const fs::path manifest_path = fs::path(checkpoint) / "manifest.json";
+        const Manifest found = parse_manifest(read_file(manifest_path), manifest_path);
+        require_continuation(found, start.result_keys, start.train_fingerprint, checkpoint);
+        load_checkpoint_model(checkpoint, replica_.backend(), replica_.arena());
+        load_checkpoint_optimizer(checkpoint, replica_.backend(), replica_.arena());
+        optimizer_->restore_scalars(found.optimizer);
+        start.step = found.step;
+        start.interval = found.interval;
+        describe_resume(found, checkpoint);
+        return start;
+    }
+
+    // Rank 0 looks, verifies and decides; all follow.
+    std::string agree_on_checkpoint() {
+        std::string mine;
+        run_on_leader(communicator_, experiment_.comm.timeout_ms, "checkpoint search", 0, [&] {
+            make_directories(experiment_.run.dir);
+            if (const auto path = choose_checkpoint(experiment_)) mine = path->string();
+        });
+        return gather_texts(communicator_, mine, "checkpoint").front();
+    }
+
+    void start_anew() {
+        replica_.initialize(experiment_.run.seed);
+        if (experiment_.model.weights.empty()) return;
+        const std::string left_out = replica_.load_weights(experiment_.model.weights, experiment_.model.partial_weights);
+        log::info("started from {}", experiment_.model.weights);
+        if (!left_out.empty())
+            log::warn("model.partial_weights=true: {} does not fit everywhere: {}", experiment_.model.weights, left_out);
+    }
+
+    void describe_resume(const Manifest& found, const std::string& checkpoint) const {
+        log::info("continuing from {} at step {} of {}", checkpoint, found.step, setup_.total_steps);
+        if (found.world_size != job_.world.size) {
+            log::info("the checkpoint was made on {} ranks, now there are {}: same global batch, same samples, same rate",
+                      found.world_size, job_.world.size);
+        }
+        if (found.total_steps != setup_.total_steps) {
+            log::warn(
+                "train.duration was {} steps when the checkpoint was made and is {} now: cosine and polynomial rates follow the "
+                "new length from here",
+                found.total_steps, setup_.total_steps);
+        }
+    }
+
+    void compile() {
+        for (const int size : worker_sizes(*setup_.sampler)) replica_.compile_training(size);
+        if (setup_.val) replica_.evaluation();
+    }
+
+    ExitCode train(const Manifest& manifest, Recorder& recorder) {
+        const int workers = loader_threads(experiment_, setup_.threads.compute_threads);
+        const auto loader =
+            make_train_loader(*setup_.train,
+                              {.sampler = setup_.sampler->options(),
+                               .rank = job_.world.rank,
+                               .world_size = job_.world.size,
+                               .start_step = manifest.step,
+                               .stop_step = manifest.total_steps},
+                              loader_options(experiment_, pipeline_options(experiment_, experiment_.data.train), workers));
+        std::unique_ptr<Evaluator> evaluator;
+        if (setup_.val) {
+            evaluator = std::make_unique<Evaluator>(
+                *setup_.val, loader_options(experiment_, pipeline_options(experiment_, experiment_.data.val), workers),
+                replica_.evaluation(), replica_.classes(), communicator_);
+        }
+        const StopSignals signals;
+        TrainLoop loop({.experiment = experiment_,
+                        .communicator = communicator_,
+                        .replica = replica_,
+                        .optimizer = *optimizer_,
+                        .rate = *setup_.rate,
+                        .sampler = *setup_.sampler,
+                        .loader = *loader,
+                        .reducer = reducer_,
+                        .recorder = recorder,
+                        .evaluator = evaluator.get(),
+                        .checkpoints = checkpoints_,
+                        .signals = signals,
+                        .observer = job_.observer,
+                        .manifest = manifest});
+        const ExitCode code = loop.run();
+        tell_bad_images(loader->statistics());
+        return code;
+    }
+
+    void tell_bad_images(const LoaderStatistics& statistics) const {
+        if (statistics.bad_images == 0) return;
+        log::warn_here("{} bad images were replaced by the next good one (data.on_bad_image=skip)", statistics.bad_images);
+        for (const std::string& path : statistics.bad_paths) log::warn_here("bad image {}", path);
+    }
+
+    RunFacts make_facts() const {
+        RunFacts facts{.name = experiment_.run.name,
+                       .model = fmt::format("{} ({} classes, {}x{})", experiment_.model.arch, setup_.num_classes,
+                                            experiment_.model.image_size, experiment_.model.image_size),
+                       .data = setup_.train->description(),
+                       .backend = replica_.backend().description(),
+                       .communicator = std::string(communicator_.name()),
+                       .command = job_.command,
+                       .config_hash = experiment_.hash,
+                       .program_version = program_version(),
+                       .host = host_name(),
+                       .started = wall_clock_text(),
+                       .world_size = job_.world.size,
+                       .rank = job_.world.rank,
+                       .threads = setup_.threads.compute_threads,
+                       .batch_global = experiment_.batch.global,
+                       .per_replica = experiment_.batch.per_replica,
+                       .seed = experiment_.run.seed,
+                       .parameter_count = replica_.arena().trainable_count()};
+        for (const Bucket& bucket : reducer_.plan()) {
+            facts.buckets.push_back({.layers = bucket_layers(replica_.arena(), bucket), .bytes = bucket.byte_count()});
+        }
+        facts.extra = {{"rate", rate_line(setup_)}, {"launcher", job_.world.launcher}};
+        return facts;
+    }
+
+    void print_start(const RunFacts& facts, const Manifest& manifest) const {
+        const Sampler& sampler = *setup_.sampler;
+        log::info("{}: {}, {} parameters, {}", facts.name, facts.model, facts.parameter_count, facts.backend);
+        log::info("world: {} ranks on {} nodes, started by {}, communication {}", facts.world_size, job_.world.node_count,
+                  job_.world.launcher, facts.communicator);
+        log::info("batch: {} images a step = {} virtual workers x {}, {} to {} virtual workers per rank", experiment_.batch.global,
+                  sampler.workers_in_step(0), experiment_.batch.per_replica, sampler.workers_in_step(0) / facts.world_size,
+                  (sampler.workers_in_step(0) + facts.world_size - 1) / facts.world_size);
+        log::info("rate: {}", rate_line(setup_));
+        log::info("threads: {} compute threads and {} loader threads per rank; {} of {} cores allowed", facts.threads,
+                  loader_threads(experiment_, facts.threads), setup_.threads.allowed_cores, setup_.threads.node_cores);
+        log::info("data: {}; per epoch {} images used, {} dropped, {} steps", facts.data, sampler.samples_used_per_epoch(),
+                  sampler.options().sample_count - sampler.samples_used_per_epoch(), sampler.steps_per_epoch());
+        log::info("validation: {}", setup_.val ? setup_.val->description() : std::string("none"));
+        log::info("gradients: {} buckets, {:.2f} MB, overlap {}", facts.buckets.size(),
+                  1e-6 * static_cast<double>(replica_.arena().total_count() * static_cast<int64_t>(sizeof(float))),
+                  experiment_.comm.overlap ? "on" : "off");
+        if (manifest.step >= manifest.total_steps)
+            log::info("all {} steps are made already; nothing is left to train", manifest.step);
+        if (!setup_.threads.warning.empty()) log::warn("{}", setup_.threads.warning);
+    }
+
+    void report() const {
+        const std::string summary = write_report(
+            {.run_dir = experiment_.run.dir, .trace_steps = experiment_.report.trace_steps, .html = experiment_.report.html});
+        std::istringstream lines(summary);
+        for (std::string line; std::getline(lines, line);) log::info("{}", line);
+    }
+
+    const TrainingJob& job_;
+    const Experiment& experiment_;
+    Setup& setup_;
+    Communicator& communicator_;
+    std::unique_ptr<Optimizer> optimizer_;
+    Replica replica_;
+    GradientReducer reducer_;
+    CheckpointFolder checkpoints_;
+};
+
+}  // namespace
+
+ExitCode run_training(const TrainingJob& job) {
+    for (const std::string& warning : job.experiment.warnings) log::warn("{}", warning);
+    Setup setup = set_up(job);
+    ReplicaPlan plan = plan_replica(job.experiment, setup.num_classes, setup.threads.compute_threads);
+    const std::unique_ptr<Communicator> communicator = connect(job, plan.gradient_bytes());
+    std::optional<Run> run;
+    try {
+        run.emplace(job, setup, std::move(plan), *communicator);
+        return run->run();
+    } catch (const std::exception& error) {
+        communicator->abort(error.what());  // before the replica goes, so that nobody waits for this rank
+        throw;
+    }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,251 @@
+#include "trainer/train_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/clock.h"
+#include "core/log.h"
+#include "core/random.h"
+#include "nn/metrics.h"
+#include "trainer/common_failure.h"
+#include "trainer/leader_task.h"
+
+namespace lockstep {
+
+namespace {
+
+ExitCode exit_code_of(StopRequest stop) {
+    switch (stop) {
+        case StopRequest::interrupt:
+            return ExitCode::kInterrupted;
+        case StopRequest::terminate:
+            return ExitCode::kTerminated;
+        case StopRequest::requeue:
+            return ExitCode::kRequeue;
+        case StopRequest::none:
+            return ExitCode::kDone;
+    }
+    return ExitCode::kInternal;
+}
+
+std::string readable_duration(double seconds) {
+    const auto whole = static_cast<int64_t>(std::ceil(seconds));
+    if (whole < 60) return fmt::format("{} s", whole);
+    if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+    return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+size_t most_spans_in_a_step(const Sampler& sampler) {
+    const int64_t workers = sampler.workers_in_step(0);  // no step has more than the first
+    return static_cast<size_t>(3 * workers + 2);
+}
+
+}  // namespace
+
+TrainLoop::TrainLoop(TrainParts parts)
+    : parts_(std::move(parts)),
+      rank_(parts_.communicator.world().rank),
+      step_(parts_.manifest.step),
+      total_steps_(parts_.manifest.total_steps),
+      interval_(parts_.manifest.interval),
+      saved_step_(parts_.manifest.step) {
+    spans_.reserve(most_spans_in_a_step(parts_.sampler));
+}
+
+template <typename Work>
+auto TrainLoop::timed(Span::Kind kind, Work&& work) {
+    struct Stopwatch {
+        std::vector<Span>& spans;
+        Span span;
+        ~Stopwatch() {
+            span.end_ns = now_ns();
+            spans.push_back(span);
+        }
+    };
+    const Stopwatch stopwatch{spans_, {.kind = kind, .begin_ns = now_ns()}};
+    return work();
+}
+
+ExitCode TrainLoop::run() {
+    step_begin_ns_ = now_ns();
+    while (step_ < total_steps_) {
+        const StopRequest stop = make_step();
+        ++step_;
+        metrics_.clear();
+        if (step_ % parts_.experiment.train.log_every == 0 || step_ == total_steps_) write_training_metrics();
+        if (stop != StopRequest::none && step_ < total_steps_) {
+            save_checkpoint();
+            log::info("stopped on request after step {} with a checkpoint; the same command continues from there", step_ - 1);
+            return exit_code_of(stop);
+        }
+        if (parts_.evaluator != nullptr && due(parts_.experiment.train.eval_every)) evaluate();
+        if (due(parts_.experiment.checkpoint.every)) save_checkpoint();
+    }
+    return ExitCode::kDone;
+}
+
+StopRequest TrainLoop::make_step() {
+    spans_.clear();
+    parts_.reducer.begin(step_);
+    const StepControl mine = run_micro_steps();
+    write_control(parts_.replica.arena().control(), mine, rank_);
+    timed(Span::Kind::finish_wait, [&] { parts_.reducer.finish(); });
+    const StepControl total = read_control(parts_.replica.arena().control(), parts_.communicator.world().size);
+    timed(Span::Kind::optimizer, [&] { update(total); });
+    finish_step(mine, total);
+    return total.stop;
+}
+
+StepControl TrainLoop::run_micro_steps() {
+    StepControl mine{.stop = parts_.signals.request()};
+    const int64_t step_in_epoch = step_ % parts_.sampler.steps_per_epoch();
+    const World& world = parts_.communicator.world();
+    const WorkerRange workers = workers_of_rank(parts_.sampler.workers_in_step(step_in_epoch), rank_, world.size);
+    for (int64_t worker = workers.first; worker < workers.last; ++worker) {
+        const std::optional<Batch> batch = timed(Span::Kind::data_wait, [&] { return parts_.loader.next(); });
+        check(batch.has_value() && batch->worker == worker && batch->step_in_epoch == step_in_epoch,
+              "the loader delivers the virtual workers of the sampler's plan");
+        run_micro_step(*batch, worker == workers.first, worker + 1 == workers.last, mine);
+    }
+    // A short last step may leave a rank without images: it takes part with zeros.
+    if (workers.first == workers.last) std::ranges::fill(parts_.replica.arena().gradients(), 0.0F);
+    return mine;
+}
+
+void TrainLoop::run_micro_step(const Batch& batch, bool first, bool last, StepControl& mine) {
+    Executor& executor = parts_.replica.training(batch.count);
+    const auto worker = static_cast<uint64_t>(batch.worker);
+    const ForwardInput input{
+        .images = batch.images,
+        .labels = batch.labels,
+        .dropout_key = RandomStream(parts_.experiment.run.seed, "dropout", static_cast<uint64_t>(step_), worker).next_u64()};
+    const double loss_sum = timed(Span::Kind::forward, [&] { return executor.forward(input); });
+    // Only the last micro-step's gradients are final, so only it may launch buckets.
+    timed(Span::Kind::backward, [&] { executor.backward(!first, last ? &parts_.reducer : nullptr); });
+    mine.loss_sum += loss_sum;
+    mine.images += batch.count;
+    mine.correct += count_top_k(executor.logits(), batch.labels, parts_.replica.classes(), 1);
+    if (!std::isfinite(loss_sum)) mine.bad_rank = rank_;
+}
+
+void TrainLoop::update(const StepControl& total) {
+    const auto images = static_cast<double>(total.images);
+    const GradientHealth health = parts_.optimizer.inspect(parts_.replica.arena(), images);
+    if (total.bad_rank >= 0 || health.first_bad_entry >= 0) {
+        refuse_bad_step(total, health.first_bad_entry);
+        return;
+    }
+    gradient_norm_ = std::sqrt(health.squared_norm);
+    interval_.loss_sum += total.loss_sum;
+    interval_.correct += total.correct;
+    interval_.images += total.images;
+    parts_.optimizer.step(parts_.replica.arena(), {.rate = parts_.rate.at(step_), .images = images});
+}
+
+// Loss flags and summed gradients are the same on all ranks, so all stop, or pass over the step, together.
+void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
+    const std::string loss =
+        total.bad_rank >= 0 ? fmt::format("the loss of rank {} is", total.bad_rank) : std::string("no loss is");
+    const std::string tensor =
+        bad_entry >= 0 ? parts_.replica.arena().entries()[static_cast<size_t>(bad_entry)].spec.name : std::string("none");
+    const std::string what = fmt::format("step {}: {} NaN or infinite, first tensor with a bad gradient: {}", step_, loss, tensor);
+    if (parts_.experiment.train.stop_on_nan) {
+        throw CommonFailure(ExitCode::kDiverged,
+                            fmt::format("{}; the step was not applied on any rank. Lower lr.base or lengthen lr.warmup", what));
+    }
+    log::warn("{}; the step is passed over (train.stop_on_nan=false)", what);
+}
+
+void TrainLoop::finish_step(const StepControl& mine, const StepControl& total) {
+    const int64_t end_ns = now_ns();
+    parts_.recorder.record_step({.step = step_,
+                                 .begin_ns = step_begin_ns_,
+                                 .end_ns = end_ns,
+                                 .images = mine.images,
+                                 .spans = spans_,
+                                 .buckets = parts_.reducer.records()});
+    interval_step_ns_ += end_ns - step_begin_ns_;
+    interval_timed_images_ += total.images;
+    step_begin_ns_ = end_ns;
+    if (parts_.observer != nullptr) parts_.observer->after_step(step_, parts_.replica);
+}
+
+// Metrics carry the number of the last step made, counted from 0; `epoch` counts whole epochs as 1, 2, ...
+void TrainLoop::write_training_metrics() {
+    const double images = std::max(1.0, static_cast<double>(interval_.images));
+    const double loss = interval_.loss_sum / images;
+    const double top1 = static_cast<double>(interval_.correct) / images;
+    const double seconds = std::max(1e-9, 1e-9 * static_cast<double>(interval_step_ns_));
+    const double rate_images_per_s = static_cast<double>(interval_timed_images_) / seconds;
+    const double learning_rate = parts_.rate.at(step_ - 1);
+    const double epoch = static_cast<double>(step_) / static_cast<double>(parts_.sampler.steps_per_epoch());
+    parts_.recorder.write_metrics({.step = step_ - 1,
+                                   .epoch = epoch,
+                                   .values = {{"train.loss", loss},
+                                              {"train.top1", top1},
+                                              {"lr", learning_rate},
+                                              {"images_per_s", rate_images_per_s},
+                                              {"grad_norm", gradient_norm_}}});
+    const double seconds_per_image = seconds / std::max(1.0, static_cast<double>(interval_timed_images_));
+    const double remaining_s =
+        static_cast<double>(total_steps_ - step_) * static_cast<double>(parts_.experiment.batch.global) * seconds_per_image;
+    log::info("step {}/{} epoch {:.2f} loss {:.4f} top-1 {:.2f} % lr {:.5g} {:.1f} images/s {} left", step_, total_steps_, epoch,
+              loss, 100.0 * top1, learning_rate, rate_images_per_s, readable_duration(remaining_s));
+    interval_ = {};
+    interval_step_ns_ = 0;
+    interval_timed_images_ = 0;
+}
+
+bool TrainLoop::due(const std::optional<Duration>& every) const {
+    if (!every) return false;
+    return step_ == total_steps_ || step_ % std::max<int64_t>(1, every->steps(parts_.sampler.steps_per_epoch())) == 0;
+}
+
+void TrainLoop::evaluate() {
+    const int64_t begin_ns = now_ns();
+    const EvaluationResult result = parts_.evaluator->run(step_ - 1);
+    metrics_ = {{"val.loss", result.loss},
+                {"val.top1", result.top1},
+                {"val.top5", result.top5},
+                {"val.count", static_cast<double>(result.count)}};
+    const double epoch = static_cast<double>(step_) / static_cast<double>(parts_.sampler.steps_per_epoch());
+    parts_.recorder.write_metrics({.step = step_ - 1, .epoch = epoch, .values = {metrics_.begin(), metrics_.end()}});
+    log::info("evaluation after step {} epoch {:.2f}: loss {:.4f} top-1 {:.2f} % top-5 {:.2f} % of {} images", step_ - 1, epoch,
+              result.loss, 100.0 * result.top1, 100.0 * result.top5, result.count);
+    end_pause(Span::Kind::evaluation, begin_ns);
+    if (parts_.observer != nullptr) parts_.observer->after_evaluation(step_ - 1, result);
+}
+
+void TrainLoop::save_checkpoint() {
+    if (saved_step_ == step_) return;  // resumed and stopped again at once
+    const int64_t begin_ns = now_ns();
+    run_on_leader(parts_.communicator, parts_.experiment.comm.timeout_ms, "checkpoint", step_ - 1, [&] {
+        const auto path = parts_.checkpoints.save({.manifest = present_manifest(),
+                                                   .backend = &parts_.replica.backend(),
+                                                   .arena = &parts_.replica.arena(),
+                                                   .config_yaml = parts_.experiment.resolved_yaml});
+        log::info("checkpoint {}", path.string());
+    });
+    saved_step_ = step_;
+    end_pause(Span::Kind::checkpoint, begin_ns);
+}
+
+void TrainLoop::end_pause(Span::Kind kind, int64_t begin_ns) {
+    const int64_t end_ns = now_ns();
+    parts_.recorder.record_pause({.kind = kind, .begin_ns = begin_ns, .end_ns = end_ns});
+    step_begin_ns_ = end_ns;
+}
+
+Manifest TrainLoop::present_manifest() const {
+    Manifest manifest = parts_.manifest;
+    manifest.step = step_;
+    manifest.optimizer = parts_.optimizer.scalars();
+    manifest.metrics = metrics_;
+    manifest.interval = interval_;
+    return manifest;
+}
+
+}  // namespace lockstep

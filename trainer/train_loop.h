@@ -1,0 +1,90 @@
+// The training loop: next batch, forward, backward with the reducer listening, finish, update, record.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/communicator.h"
+#include "configs/experiment.h"
+#include "core/error.h"
+#include "data_loader/loader.h"
+#include "optim/learning_rate.h"
+#include "optim/optimizer.h"
+#include "report/recorder.h"
+#include "trainer/checkpoint.h"
+#include "trainer/control.h"
+#include "trainer/evaluation.h"
+#include "trainer/gradient_reducer.h"
+#include "trainer/replica.h"
+#include "trainer/stop_signals.h"
+
+namespace lockstep {
+
+// Hears what the loop does, on every rank; for tests and tools.
+class StepObserver {
+public:
+    virtual ~StepObserver() = default;
+    virtual void after_step(int64_t step, Replica& replica) = 0;  // the update is applied
+    virtual void after_evaluation(int64_t step, const EvaluationResult& result) = 0;
+};
+
+// The parts, made and ready; all outlive the loop.
+struct TrainParts {
+    const Experiment& experiment;
+    Communicator& communicator;
+    Replica& replica;
+    Optimizer& optimizer;
+    const LearningRate& rate;
+    const Sampler& sampler;
+    DataLoader& loader;  // begins at start.step
+    GradientReducer& reducer;
+    Recorder& recorder;
+    Evaluator* evaluator = nullptr;  // null: no validation
+    const CheckpointFolder& checkpoints;
+    const StopSignals& signals;
+    StepObserver* observer = nullptr;
+    // Where the run stands and what stays the same in every checkpoint; step, metrics, optimizer and interval are filled per save.
+    Manifest manifest;
+};
+
+class TrainLoop {
+public:
+    explicit TrainLoop(TrainParts parts);
+
+    // Until the last step, a stop request or an exception. Collective. Returns the code to exit with. Throws CommonFailure with the
+    // code of a diverged run when loss or gradient stops being finite; then no rank has applied that step.
+    ExitCode run();
+
+private:
+    StopRequest make_step();
+    StepControl run_micro_steps();
+    void run_micro_step(const Batch& batch, bool first, bool last, StepControl& mine);
+    void update(const StepControl& total);
+    void refuse_bad_step(const StepControl& total, int64_t bad_entry);
+    void finish_step(const StepControl& mine, const StepControl& total);
+    void write_training_metrics();
+    bool due(const std::optional<Duration>& every) const;
+    void evaluate();
+    void save_checkpoint();
+    void end_pause(Span::Kind kind, int64_t begin_ns);
+    Manifest present_manifest() const;
+
+    // Times `work` as a span of the step's record.
+    template <typename Work>
+    auto timed(Span::Kind kind, Work&& work);
+
+    TrainParts parts_;
+    const int rank_;
+    int64_t step_;
+    const int64_t total_steps_;
+    std::vector<Span> spans_;       // of the step under way; never grows beyond what was reserved
+    int64_t step_begin_ns_ = 0;     // end of the step or pause before
+    IntervalSums interval_;         // since the last metrics line
+    int64_t interval_step_ns_ = 0;  // wall time of the interval's steps in this process, without pauses
+    int64_t interval_timed_images_ = 0;
+    double gradient_norm_ = 0.0;
+    std::map<std::string, double> metrics_;  // of an evaluation at this very step
+    int64_t saved_step_;                     // step of the newest checkpoint
+};
+
+}  // namespace lockstep
