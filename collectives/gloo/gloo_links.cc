@@ -72,6 +72,15 @@ void GlooLinks::receive(GlooBuffer& buffer, int peer, uint64_t slot, size_t offs
     }
 }
 
+bool GlooLinks::try_receive(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+    try {
+        buffer.recv(peer, slot, offset, bytes);
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
 void GlooLinks::wait_sent(GlooBuffer& buffer, int peer) {
     wait_watched(buffer, peer, true, [&] { return buffer.waitSend(kForever); });
 }

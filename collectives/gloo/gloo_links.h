@@ -35,6 +35,8 @@ public:
     // slot keep their order.
     void send(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes);
     void receive(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes);
+    // False, and nothing posted, when the connection is gone: for receives that may never be needed.
+    bool try_receive(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes);
     void wait_sent(GlooBuffer& buffer, int peer);
     void wait_received(GlooBuffer& buffer, int peer);
     void sleep_ns(int64_t duration_ns);  // not through an abort
