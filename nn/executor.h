@@ -62,9 +62,9 @@ public:
     // ones in the arena.
     virtual double forward(const ForwardInput& input) = 0;
 
-    // Training only, after forward. Writes d(sum of losses)/d(parameter) to the arena's gradients: overwrites them, or adds to
-    // them when `accumulate`. Statistics entries receive N * batch mean and N * unbiased batch variance (biased when the batch has
-    // one value per channel) in the same way. `sink` may be null. Does not touch the control entry.
+    // Training only, once after each forward. Writes d(sum of losses)/d(parameter) to the arena's gradients: overwrites them, or
+    // adds to them when `accumulate`. Statistics entries receive N * batch mean and N * unbiased batch variance (biased when the
+    // batch has one value per channel) in the same way. `sink` may be null. Does not touch the control entry.
     virtual void backward(bool accumulate, GradientSink* sink) = 0;
 
     virtual std::span<const float> logits() const = 0;  // (N, classes) of the last forward, plain
