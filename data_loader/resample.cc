@@ -148,6 +148,15 @@ void ResampleAxis::prepare(int input_size, int output_size) {
         first[place] = begin;
         count[place] = end - begin;
     }
+    // One tap count for all places, filled up with zero weights: inner loops of equal length are predicted well.
+    const int taps = *std::max_element(count.begin(), count.end());
+    for (size_t place = 0; place < places; ++place) {
+        const int beyond = std::max(first[place] + taps - input, 0);
+        int32_t* mine = weights.data() + place * static_cast<size_t>(stride);
+        std::rotate(mine, mine + taps - beyond, mine + taps);  // the last `beyond` weights are zero
+        first[place] -= beyond;
+        count[place] = taps;
+    }
 }
 
 Resampler::Resampler() {
