@@ -20,10 +20,17 @@ void* counted_allocation(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-// All other forms call these.
+// The array forms call these. The nothrow form does, too, but for sanitizers, which bring their own.
 void* operator new(std::size_t bytes) { return counted_allocation(bytes, alignof(std::max_align_t)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
     return counted_allocation(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    try {
+        return counted_allocation(bytes, alignof(std::max_align_t));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
 }
 void operator delete(void* pointer) noexcept { std::free(pointer); }
 void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
