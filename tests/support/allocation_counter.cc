@@ -34,6 +34,14 @@ void* operator new(std::size_t bytes) { return counted(std::malloc(bytes == 0 ? 
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
     return aligned(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
+// The nothrow form would call the first one, but for sanitizers, which bring their own.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+    try {
+        return counted(std::malloc(bytes == 0 ? 1 : bytes), __builtin_return_address(0));
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t /*bytes*/) noexcept { std::free(data); }
 void operator delete(void* data, std::align_val_t /*alignment*/) noexcept { std::free(data); }
