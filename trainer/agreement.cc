@@ -71,14 +71,30 @@ std::string find_disagreement(const std::vector<std::vector<AgreementFact>>& fac
     return {};
 }
 
-void require_agreement(Communicator& communicator, const std::vector<AgreementFact>& mine) {
+namespace {
+
+void require_agreement(const std::vector<std::string>& texts) {
     std::vector<std::vector<AgreementFact>> facts_of_rank;
-    for (const std::string& text : gather_texts(communicator, pack(mine), "agreement")) facts_of_rank.push_back(unpack(text));
+    for (const std::string& text : texts) facts_of_rank.push_back(unpack(text));
     const std::string difference = find_disagreement(facts_of_rank);
     if (difference.empty()) return;
     throw CommonFailure(
         ExitCode::kConfig,
         fmt::format("{}; no step was made. Start all ranks with the same program, configuration and data", difference));
+}
+
+}  // namespace
+
+void require_agreement(Store& store, const World& world, int64_t timeout_ms, const std::vector<AgreementFact>& mine) {
+    const auto key = [](int rank) { return fmt::format("agreement/{}", rank); };
+    store.set(key(world.rank), pack(mine));
+    std::vector<std::string> texts;
+    for (int rank = 0; rank < world.size; ++rank) texts.push_back(store.wait(key(rank), timeout_ms));
+    require_agreement(texts);
+}
+
+void require_agreement(Communicator& communicator, const std::vector<AgreementFact>& mine) {
+    require_agreement(gather_texts(communicator, pack(mine), "agreement"));
 }
 
 std::string program_version() { return LOCKSTEP_VERSION; }

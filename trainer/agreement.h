@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "core/world.h"
+#include "net/store.h"
 
 namespace lockstep {
 
@@ -16,7 +18,9 @@ struct AgreementFact {
 // The first difference among the ranks' facts, as one sentence that names both values and the ranks; empty when all agree. Pure.
 std::string find_disagreement(const std::vector<std::vector<AgreementFact>>& facts_of_rank);
 
-// Collective. Throws a CommonFailure with the exit code of a configuration error on all ranks.
+// Collective; both throw a CommonFailure with the exit code of a configuration error on all ranks. Through the store it needs no
+// communicator, whose memory already depends on what has to be agreed on; waits at most `timeout_ms` for the others' facts.
+void require_agreement(Store& store, const World& world, int64_t timeout_ms, const std::vector<AgreementFact>& mine);
 void require_agreement(Communicator& communicator, const std::vector<AgreementFact>& mine);
 
 std::string program_version();      // "0.1.0"

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "collectives/communicator.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -24,5 +25,9 @@ auto in_common(Function&& function) {
         throw CommonFailure(error.exit_code(), error.what());
     }
 }
+
+// Collective among ranks that fail alike: makes sure that all do, with the same words, and that nobody leaves while a peer still
+// waits for it. Rethrows the failure, or, when it is this rank's alone, tells the peers and throws it as an ordinary Error.
+[[noreturn]] void fail_together(Communicator& communicator, const CommonFailure& failure);
 
 }  // namespace lockstep

@@ -51,7 +51,8 @@ BatchTally Evaluator::tally(const Batch& batch) {
         std::fill(std::copy(batch.labels.begin(), batch.labels.end(), labels_.begin()), labels_.end(), -1);
         input = {.images = images_, .labels = labels_};
     }
-    BatchTally result{.loss_sum = executor_.forward(input), .count = batch.count};
+    BatchTally result{.loss_sum = executor_.forward(input)};
+    result.count = std::ranges::count_if(input.labels, [](int32_t label) { return label >= 0; });  // -1: padding, or a bad image
     result.top1 = count_top_k(executor_.logits(), input.labels, classes_, 1);
     result.top5 = count_top_k(executor_.logits(), input.labels, classes_, 5);
     return result;

@@ -54,6 +54,8 @@ EvaluationResult run_evaluation(const EvaluationJob& job) {
                                                  .interface = experiment.comm.interface});
     try {
         return evaluate(job, *source, threads, std::move(plan), *communicator);
+    } catch (const CommonFailure& failure) {
+        fail_together(*communicator, failure);
     } catch (const std::exception& error) {
         communicator->abort(error.what());
         throw;

@@ -12,6 +12,7 @@
 
 #include "core/clock.h"
 #include "core/files.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "launch/threads.h"
 #include "trainer/agreement.h"
@@ -87,17 +88,13 @@ std::string without_run_folder(const std::string& yaml) {
     return kept;
 }
 
-std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const Setup& setup, uint64_t plan) {
+std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const Setup& setup) {
     const auto fingerprint = [](const std::unique_ptr<Source>& source) {
         return source ? fmt::format("{:016x} ({})", source->fingerprint(), source->description()) : std::string("none");
     };
-    return {{"the program", program_fingerprint()},
-            {"the configuration", without_run_folder(experiment.resolved_yaml)},
-            {"the configuration's hash", experiment.hash},
-            {"the training data", fingerprint(setup.train)},
-            {"the validation data", fingerprint(setup.val)},
-            {"the number of classes", std::to_string(setup.num_classes)},
-            {"the plan of tensors and buckets", fmt::format("{:016x}", plan)}};
+    return {{"the program", program_fingerprint()},          {"the configuration", without_run_folder(experiment.resolved_yaml)},
+            {"the configuration's hash", experiment.hash},   {"the training data", fingerprint(setup.train)},
+            {"the validation data", fingerprint(setup.val)}, {"the number of classes", std::to_string(setup.num_classes)}};
 }
 
 std::string host_name() {
@@ -128,7 +125,8 @@ public:
           checkpoints_(checkpoint_folder_options(job.experiment)) {}
 
     ExitCode run() {
-        require_agreement(communicator_, facts_to_agree_on(experiment_, setup_, plan_hash(replica_.arena(), reducer_.plan())));
+        require_agreement(communicator_,
+                          {{"the plan of tensors and buckets", hash_hex(plan_hash(replica_.arena(), reducer_.plan()))}});
         const Manifest manifest = in_common([&] { return find_start(); });
         compile();
         const RunFacts facts = make_facts();
@@ -323,11 +321,14 @@ ExitCode run_training(const TrainingJob& job) {
     for (const std::string& warning : job.experiment.warnings) log::warn("{}", warning);
     Setup setup = set_up(job);
     ReplicaPlan plan = plan_replica(job.experiment, setup.num_classes, setup.threads.compute_threads);
+    require_agreement(job.store, job.world, job.experiment.comm.start_timeout_ms, facts_to_agree_on(job.experiment, setup));
     const std::unique_ptr<Communicator> communicator = connect(job, plan.gradient_bytes());
     std::optional<Run> run;
     try {
         run.emplace(job, setup, std::move(plan), *communicator);
         return run->run();
+    } catch (const CommonFailure& failure) {
+        fail_together(*communicator, failure);
     } catch (const std::exception& error) {
         communicator->abort(error.what());  // before the replica goes, so that nobody waits for this rank
         throw;

@@ -1,0 +1,47 @@
+#include "trainer/control.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "core/parameter_arena.h"
+
+namespace lockstep {
+namespace {
+
+using Control = std::array<float, ParameterArena::kControlCount>;
+
+StepControl sum_of(const std::vector<StepControl>& ranks) {
+    Control sum{};
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        Control mine{};
+        mine.fill(99.0F);  // what the step before left
+        write_control(mine, ranks[rank], static_cast<int>(rank));
+        for (size_t slot = 0; slot < sum.size(); ++slot) sum[slot] += mine[slot];
+    }
+    return read_control(sum, static_cast<int>(ranks.size()));
+}
+
+TEST(Control, AddsLossCountsAndImagesOfAllRanks) {
+    const StepControl sum = sum_of({{.loss_sum = 1.5, .correct = 3, .images = 8}, {.loss_sum = 2.0, .correct = 1, .images = 5}});
+    EXPECT_DOUBLE_EQ(sum.loss_sum, 3.5);
+    EXPECT_EQ(sum.correct, 4);
+    EXPECT_EQ(sum.images, 13);
+    EXPECT_EQ(sum.stop, StopRequest::none);
+    EXPECT_EQ(sum.bad_rank, -1);
+}
+
+TEST(Control, OneRanksWishIsEveryonesAndTheStrongestWins) {
+    EXPECT_EQ(sum_of({{}, {.stop = StopRequest::requeue}}).stop, StopRequest::requeue);
+    EXPECT_EQ(sum_of({{.stop = StopRequest::terminate}, {.stop = StopRequest::requeue}}).stop, StopRequest::terminate);
+    EXPECT_EQ(sum_of({{.stop = StopRequest::interrupt}, {.stop = StopRequest::terminate}, {}}).stop, StopRequest::interrupt);
+}
+
+TEST(Control, NamesTheRankWhoseLossIsBad) {
+    EXPECT_EQ(sum_of({{}, {}, {.bad_rank = 2}}).bad_rank, 2);
+    EXPECT_EQ(sum_of({{.bad_rank = 0}, {}}).bad_rank, 0);
+    EXPECT_GE(sum_of({{.bad_rank = 0}, {.bad_rank = 1}}).bad_rank, 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+// Runs that stop, are stopped, diverge or start from something else.
+#include <signal.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include <gmock/gmock.h>
+
+#include <fmt/format.h>
+
+#include "core/files.h"
+#include "interop/safetensors.h"
+#include "tests/unit/trainer/training_run.h"
+#include "trainer/checkpoint.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ResumeTest : public TrainingTest {
+protected:
+    // Batch norm, momentum, dropout, a rate that changes, a step per checkpoint, epochs of 2.5 steps.
+    Experiment resumable(const std::string& name) const {
+        Experiment experiment = tiny(name);
+        experiment.model.arch = "tiny_bn";
+        experiment.lr.schedule = "cosine";
+        experiment.lr.warmup = {Duration::Unit::iterations, 3.0};
+        experiment.lr.warmup_from = 0.01;
+        experiment.train.duration.amount = 7.0;
+        experiment.checkpoint.every = Duration{Duration::Unit::iterations, 1.0};
+        experiment.checkpoint.keep_last = 100;
+        return experiment;
+    }
+    static std::string step_name(int64_t step) { return fmt::format("step-{:09}", step); }
+};
+
+TEST_F(ResumeTest, FromEveryStepTheRunEndsWithTheBitsOfAnUnbrokenOne) {
+    for (const bool folded : {false, true}) {
+        Experiment experiment = resumable(fmt::format("unbroken-{}", folded));
+        experiment.optim.folded_momentum = folded;
+        experiment.train.backend = folded ? "onednn" : "reference";
+        const std::vector<float> expected = weights(2, experiment);
+        const fs::path checkpoints = fs::path(experiment.run.dir) / "checkpoints";
+        for (int64_t step = 1; step < 7; ++step) {
+            experiment.run.dir = folder(fmt::format("from-{}-{}", folded, step)).string();
+            experiment.run.resume = (checkpoints / step_name(step)).string();
+            EXPECT_EQ(weights(2, experiment), expected) << "from step " << step;
+        }
+    }
+}
+
+TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnWithTheSameSamples) {
+    Experiment experiment = resumable("two");
+    experiment.model.arch = "tiny_cnn";
+    const std::vector<float> expected = weights(2, experiment);
+    experiment.run.resume = (fs::path(experiment.run.dir) / "checkpoints" / step_name(4)).string();
+    for (const int ranks : {1, 3}) {
+        experiment.run.dir = folder(fmt::format("on-{}", ranks)).string();
+        EXPECT_LT(relative_difference(weights(ranks, experiment), expected), 1e-5) << ranks;
+    }
+}
+
+TEST_F(ResumeTest, ASignalToOneRankStopsAllAtOneStepWithACheckpoint) {
+    const std::vector<std::pair<int, int>> signals{{SIGUSR1, 138}, {SIGTERM, 143}, {SIGINT, 130}};
+    Experiment unbroken = resumable("reference");
+    unbroken.checkpoint.every.reset();
+    const std::vector<float> expected = weights(2, unbroken);
+    for (const auto& [signal, code] : signals) {
+        Experiment experiment = resumable(fmt::format("signal-{}", signal));
+        experiment.checkpoint.every.reset();
+        TrainOptions options;
+        options.after_step = [signal = signal](int64_t step, Replica&, const World& world) {
+            if (step == 2 && world.rank == 1) raise(signal);
+        };
+        for (const RankResult& result : train(2, experiment, options)) {
+            EXPECT_FALSE(result.failed) << result.message;
+            EXPECT_EQ(result.exit_code, code);
+        }
+        EXPECT_TRUE(fs::exists(fs::path(experiment.run.dir) / "checkpoints" / step_name(4)));
+        EXPECT_EQ(weights(2, experiment), expected) << "the same command continues";
+    }
+}
+
+TEST_F(ResumeTest, ALossThatIsNotFiniteOnOneRankStopsAllBeforeTheUpdate) {
+    Experiment experiment = resumable("poisoned");
+    experiment.checkpoint.keep_last = 2;
+    TrainOptions options;
+    options.after_step = [](int64_t step, Replica& replica, const World& world) {
+        EXPECT_LT(step, 4);
+        if (step == 3 && world.rank == 1) replica.arena().values()[0] = std::numeric_limits<float>::quiet_NaN();
+    };
+    for (const RankResult& result : train(2, experiment, options)) {
+        EXPECT_TRUE(result.failed);
+        EXPECT_THAT(result.message, HasSubstr("step 4"));
+        EXPECT_THAT(result.message, HasSubstr("rank 1"));
+        EXPECT_THAT(result.message, HasSubstr("bad gradient: fc.weight"));
+    }
+    EXPECT_EQ(CheckpointFolder({.folder = fs::path(experiment.run.dir) / "checkpoints"}).latest()->manifest.step, 4);
+}
+
+TEST_F(ResumeTest, ADivergingRateEndsBeforeABadCheckpoint) {
+    Experiment experiment = resumable("diverging");
+    experiment.lr.base = 1e30;
+    for (const RankResult& result : train(2, experiment)) {
+        EXPECT_TRUE(result.failed);
+        EXPECT_THAT(result.message, HasSubstr("step"));
+    }
+    for (const auto& item : fs::directory_iterator(fs::path(experiment.run.dir) / "checkpoints")) {
+        const auto file = SafetensorsFile::open(item.path() / "model.safetensors");
+        for (const NamedTensor& tensor : file->tensors()) {
+            for (size_t at = 0; at < tensor.bytes.size(); at += 4) {
+                float value = 0.0F;
+                std::memcpy(&value, tensor.bytes.data() + at, 4);
+                ASSERT_TRUE(std::isfinite(value)) << tensor.name;
+            }
+        }
+    }
+}
+
+TEST_F(ResumeTest, AnotherBatchSeedOrNetworkIsRefusedByName) {
+    Experiment experiment = resumable("first");
+    experiment.train.duration.amount = 2.0;
+    weights(1, experiment);
+    experiment.train.duration.amount = 4.0;
+    Experiment other = experiment;
+    other.batch.global = 12;
+    EXPECT_THAT(train(1, other).front().message, HasSubstr("batch.global was 24 there and is 12 now"));
+    other = experiment;
+    other.run.seed = 1;
+    EXPECT_THAT(train(1, other).front().message, HasSubstr("run.seed was 42 there and is 1 now"));
+    other = experiment;
+    other.model.arch = "tiny_cnn";
+    EXPECT_THAT(train(1, other).front().message, HasSubstr("model.arch was tiny_bn there and is tiny_cnn now"));
+    other = experiment;
+    other.data.train.synthetic_size = 61;
+    EXPECT_THAT(train(1, other).front().message, HasSubstr("the training data's fingerprint"));
+    EXPECT_FALSE(train(1, experiment).front().failed) << "a longer run continues";
+}
+
+class WeightsTest : public ResumeTest {
+protected:
+    // A file of weights that fits tiny_bn.
+    std::string made_weights() {
+        Experiment experiment = resumable("donor");
+        experiment.train.duration.amount = 1.0;
+        weights(1, experiment);
+        return (fs::path(experiment.run.dir) / "checkpoints" / step_name(1) / "model.safetensors").string();
+    }
+};
+
+TEST_F(WeightsTest, ForeignWeightsThatDoNotFitAreListedAndOnlyLoadedOnRequest) {
+    Experiment experiment = tiny("foreign");
+    experiment.model.weights = made_weights();
+    experiment.train.duration.amount = 1.0;
+    const RankResult refused = train(1, experiment).front();
+    EXPECT_TRUE(refused.failed);
+    EXPECT_THAT(refused.message, HasSubstr("nothing was loaded"));
+    EXPECT_THAT(refused.message, HasSubstr("extra"));
+    EXPECT_THAT(refused.message, HasSubstr("model.partial_weights=true"));
+    experiment.model.partial_weights = true;
+    EXPECT_FALSE(train(1, experiment).front().failed);
+    experiment.model.arch = "tiny_bn";
+    experiment.model.partial_weights = false;
+    EXPECT_FALSE(train(2, experiment).front().failed);
+}
+
+TEST_F(WeightsTest, StartWeightsWithNaNAreRefused) {
+    const std::string path = made_weights();
+    std::string bytes = read_file(path);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(bytes.data() + bytes.size() - 4, &nan, 4);
+    const fs::path bad = folder("bad.safetensors");
+    std::ofstream(bad, std::ios::binary) << bytes;
+    Experiment experiment = tiny("nan");
+    experiment.model.arch = "tiny_bn";
+    experiment.model.weights = bad.string();
+    EXPECT_THAT(train(1, experiment).front().message, HasSubstr("holds NaN or Inf"));
+}
+
+}  // namespace
+}  // namespace lockstep
