@@ -40,7 +40,7 @@ int check(const ConfigArguments& arguments) {
     const Experiment experiment = read(arguments).experiment;
     check_model(experiment);
     if (arguments.world_size > 0) check_world(experiment, arguments.world_size);
-    fmt::print("{}: fine ({} of {} virtual workers of {} images, hash {})\n", arguments.path, experiment.batch.global,
+    fmt::print("{}: fine (batch {} of {} virtual workers of {} images, hash {})\n", arguments.path, experiment.batch.global,
                experiment.batch.global / experiment.batch.per_replica, experiment.batch.per_replica, experiment.hash);
     return 0;
 }

@@ -29,18 +29,19 @@ std::vector<std::string> words(std::string_view name) {
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 0; i < a.size(); ++i) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
-        for (size_t j = 0; j < b.size(); ++j) {
-            const size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
+    // rows[i][j]: distance of a's first i and b's first j letters.
+    std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
+    std::iota(rows[0].begin(), rows[0].end(), size_t{0});
+    for (size_t i = 1; i <= a.size(); ++i) {
+        rows[i][0] = i;
+        for (size_t j = 1; j <= b.size(); ++j) {
+            const size_t substituted = rows[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+            rows[i][j] = std::min({substituted, rows[i][j - 1] + 1, rows[i - 1][j] + 1});
+            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped) rows[i][j] = std::min(rows[i][j], rows[i - 2][j - 2] + 1);
         }
     }
-    return row[b.size()];
+    return rows[a.size()][b.size()];
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
@@ -55,7 +56,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
             best = candidate;
         }
     }
-    return best;
+    if (!best.empty()) return best;
+    const auto longer = std::find_if(known.begin(), known.end(), [&wanted](const std::string& candidate) {
+        const std::string text = normalized(candidate);
+        return std::min(text.size(), wanted.size()) >= 4 && (text.starts_with(wanted) || wanted.starts_with(text));
+    });
+    return longer == known.end() ? std::string() : *longer;
 }
 
 bool share_a_word(std::string_view a, std::string_view b) {

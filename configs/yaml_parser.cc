@@ -155,6 +155,7 @@ private:
             parent.merged.push_back(std::move(node));
             parent.key.reset();
         } else {
+            if (node.kind == Node::Kind::null) node.place = parent.key->place;  // an empty value has no place of its own
             parent.node.members.push_back({std::move(parent.key->text), parent.key->place, std::move(node)});
             parent.key.reset();
         }

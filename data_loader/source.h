@@ -29,6 +29,12 @@ public:
     virtual int64_t class_total() const = 0;
     // Fills `record`, reusing its storage. Throws DataError with file, record number and offset.
     virtual void read(int64_t index, Record& record) const = 0;
+    // Without reading the sample where the kind allows it.
+    virtual int32_t label(int64_t index) const {
+        Record record;
+        read(index, record);
+        return record.label;
+    }
     virtual uint64_t fingerprint() const = 0;     // of names, sizes and labels: equal on all ranks or no step is made
     virtual std::string description() const = 0;  // kind, path, counts, what was ignored
 };

@@ -58,13 +58,13 @@ public:
     virtual ~Executor() = default;
     virtual int batch() const = 0;
 
-    // Returns the sum of losses over images. In training, batch norm uses this batch's own statistics; in evaluation the running
-    // ones in the arena.
+    // Returns the sum of losses over images. Throws DataError for a label that is no class (-1 only in evaluation). In training,
+    // batch norm uses this batch's own statistics; in evaluation the running ones in the arena.
     virtual double forward(const ForwardInput& input) = 0;
 
-    // Training only, after forward. Writes d(sum of losses)/d(parameter) to the arena's gradients: overwrites them, or adds to
-    // them when `accumulate`. Statistics entries receive N * batch mean and N * unbiased batch variance (biased when the batch has
-    // one value per channel) in the same way. `sink` may be null. Does not touch the control entry.
+    // Training only, once after each forward. Writes d(sum of losses)/d(parameter) to the arena's gradients: overwrites them, or
+    // adds to them when `accumulate`. Statistics entries receive N * batch mean and N * unbiased batch variance (biased when the
+    // batch has one value per channel) in the same way. `sink` may be null. Does not touch the control entry.
     virtual void backward(bool accumulate, GradientSink* sink) = 0;
 
     virtual std::span<const float> logits() const = 0;  // (N, classes) of the last forward, plain
@@ -96,7 +96,8 @@ public:
     virtual std::string description() const = 0;  // library version, instruction set, threads: for reports and benchmarks
 };
 
-// `name`: "reference" (plain loops, the oracle, always there) or "onednn". Throws ConfigError for an unknown or unbuilt one.
+// make_backend and make_onednn_backend are in the library lockstep_nn_backends. `name`: "reference" (plain loops, the oracle,
+// always there) or "onednn". Throws ConfigError for an unknown or unbuilt one.
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
 std::unique_ptr<Backend> make_onednn_backend(const BackendOptions& options);
 std::unique_ptr<Backend> make_backend(std::string_view name, const BackendOptions& options);

@@ -59,7 +59,7 @@ struct PadShortcutOp {
     int64_t stride = 2;
 };
 struct SoftmaxCrossEntropyOp {     // input (N, classes, 1, 1); loss per image, natural logarithm
-    float label_smoothing = 0.0F;  // target = (1 - s) on the label + s / classes everywhere
+    float label_smoothing = 0.0F;  // target = (1 - s) on the label + s / classes everywhere; in training and evaluation
 };
 
 using OpAttributes = std::variant<InputOp, ConvOp, BatchNormOp, ReluOp, LeakyReluOp, SigmoidOp, PoolOp, GlobalAveragePoolOp, AddOp,

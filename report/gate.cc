@@ -30,9 +30,9 @@ std::string known_names(const nlohmann::ordered_json& headline) {
 }  // namespace
 
 std::optional<std::string> closed_gate(std::string_view report_json, const std::string& expression) {
-    static const std::regex kForm(R"(\s*([a-z0-9_]+)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*)");
+    const std::regex form(R"(\s*([a-z0-9_]+)\s*(<=|>=|<|>)\s*([-+0-9.eE]+)\s*)");
     std::smatch match;
-    if (!std::regex_match(expression, match, kForm)) {
+    if (!std::regex_match(expression, match, form)) {
         throw ConfigError(fmt::format("--fail-if: found \"{}\"; allowed NAME<NUMBER with <, <=, > or >=", expression));
     }
     const std::string name = match[1], relation = match[2], bound_text = match[3];

@@ -52,6 +52,7 @@ public:
           contributions_(2 * static_cast<size_t>(world.size) * kChunkCount),
           inputs_(static_cast<size_t>(world.size)),
           slices_(static_cast<size_t>(world.size)),
+          header_posted_(static_cast<size_t>(world.size), false),
           links_(world, connect_mesh(world, store, prefix, options), options.timeout_ms) {
         header_out_buffer_ = links_.make_buffer(&header_out_, sizeof(Header));
         for (int rank = 0; rank < world_.size; ++rank) {
@@ -92,10 +93,20 @@ private:
     }
     const Range& own_slice() const { return slices_[static_cast<size_t>(world_.rank)]; }
 
+    // Ahead of the next operation, so that its headers need no handshake. A peer that has left after the last operation is met, and
+    // named, only when there is a next one.
     void post_header_receives() {
         for_each_peer([&](int peer) {
-            links_.receive(*header_in_buffers_[static_cast<size_t>(peer)], peer, kHeaderSlot, 0, sizeof(Header));
+            const auto index = static_cast<size_t>(peer);
+            header_posted_[index] = links_.try_receive(*header_in_buffers_[index], peer, kHeaderSlot, 0, sizeof(Header));
         });
+    }
+    void receive_header(int peer) {
+        const auto index = static_cast<size_t>(peer);
+        GlooBuffer& buffer = *header_in_buffers_[index];
+        if (!header_posted_[index]) links_.receive(buffer, peer, kHeaderSlot, 0, sizeof(Header));
+        header_posted_[index] = false;
+        links_.wait_received(buffer, peer);
     }
 
     const void* own_data(const Operation& operation) const {
@@ -112,7 +123,7 @@ private:
             bytes += operation.byte_count;
         }
         for_each_peer([&](int peer) { links_.send(*header_out_buffer_, peer, kHeaderSlot, 0, bytes); });
-        for_each_peer([&](int peer) { links_.wait_received(*header_in_buffers_[static_cast<size_t>(peer)], peer); });
+        for_each_peer([&](int peer) { receive_header(peer); });
         times.arrived_ns = now_ns();
         for_each_peer([&](int peer) {
             const OperationSignature& theirs = headers_in_[static_cast<size_t>(peer)].signature;
@@ -281,6 +292,7 @@ private:
     std::vector<float> contributions_;  // two halves, in each one chunk by rank
     std::vector<const float*> inputs_;  // by rank; scratch
     std::vector<Range> slices_;         // by rank; of the running operation
+    std::vector<char> header_posted_;   // by rank
     GlooLinks links_;                   // before the buffers that use it, after the memory they point to
     std::unique_ptr<GlooBuffer> header_out_buffer_;
     std::vector<std::unique_ptr<GlooBuffer>> header_in_buffers_;

@@ -35,6 +35,8 @@ public:
     // slot keep their order.
     void send(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes);
     void receive(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes);
+    // False, and nothing posted, when the connection is gone: for receives that may never be needed.
+    bool try_receive(GlooBuffer& buffer, int peer, uint64_t slot, size_t offset, size_t bytes);
     void wait_sent(GlooBuffer& buffer, int peer);
     void wait_received(GlooBuffer& buffer, int peer);
     void sleep_ns(int64_t duration_ns);  // not through an abort
@@ -53,7 +55,8 @@ private:
     template <typename Wait>
     void wait_watched(GlooBuffer& buffer, int peer, bool is_send, Wait wait);
     void throw_if_told();  // a peer has failed, or abort() was called here
-    void check_health(int awaited_peer, int64_t waited_ns);
+    // `is_last_look`: what is awaited from a peer that has left cannot be there already.
+    void check_health(int awaited_peer, int64_t waited_ns, bool is_last_look);
     void refresh_peer(int peer);
     [[noreturn]] void on_broken_connection(int peer, std::string_view error, int64_t waited_ns);
     void post_notice(NoticeKind kind, std::string_view text) noexcept;

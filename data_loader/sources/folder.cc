@@ -45,6 +45,7 @@ public:
     int64_t size() const override { return static_cast<int64_t>(entries_.size()); }
     const std::vector<std::string>& class_names() const override { return names_; }
     int64_t class_total() const override { return static_cast<int64_t>(names_.size()); }
+    int32_t label(int64_t index) const override { return entries_.at(static_cast<size_t>(index)).label; }
     uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
         std::string text = fmt::format("class folders {}: {} images, {} classes, {} other files ignored", root_.string(),

@@ -64,6 +64,7 @@ public:
     int64_t size() const override { return images_.dimensions[0]; }
     const std::vector<std::string>& class_names() const override { return names_; }
     int64_t class_total() const override { return class_total_; }
+    int32_t label(int64_t index) const override { return std::to_integer<int32_t>(labels_.values.at(static_cast<size_t>(index))); }
     uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
         return fmt::format("idx images {}: {} images of {}x{}, {} classes", images_path_.string(), size(), images_.dimensions[1],

@@ -57,6 +57,7 @@ public:
     int64_t size() const override { return static_cast<int64_t>(members_.size()); }
     const std::vector<std::string>& class_names() const override { return names_; }
     int64_t class_total() const override { return static_cast<int64_t>(names_.size()); }
+    int32_t label(int64_t index) const override { return labels_.at(static_cast<size_t>(index)); }
     uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
         return fmt::format("tar {} with class folders: {} images, {} classes, {} other members ignored", file_.path().string(),

@@ -66,6 +66,7 @@ public:
     int64_t size() const override { return static_cast<int64_t>(samples_.size()); }
     const std::vector<std::string>& class_names() const override { return names_; }
     int64_t class_total() const override { return class_total_; }
+    int32_t label(int64_t index) const override { return samples_.at(static_cast<size_t>(index)).label; }
     uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
         return fmt::format("WebDataset {}: {} shards, {} images, {} classes, {} other members ignored", path_, shards_.size(),

@@ -5,6 +5,6 @@
 
 namespace lockstep::testing {
 
-int64_t heap_allocation_count();  // calls of operator new so far, from any thread
+int64_t heap_allocation_count();  // calls of operator new so far, from any thread, but for those inside oneDNN
 
 }  // namespace lockstep::testing

@@ -17,6 +17,10 @@ struct BlockCopy {
 
     void run(const std::byte* source_pixel, std::byte* target_block, int64_t block) const {
         const int64_t first = block * target->block + shift;
+        if (first + target->block <= 0 || first >= source->channels) {
+            std::memset(target_block, 0, bytes(target->block));
+            return;
+        }
         const bool aligned = target->block == source->block && first % source->block == 0;
         if (aligned && first >= 0 && first + target->block <= source->channels) {
             const int64_t offset = first / source->block * source->block_stride;

@@ -33,6 +33,7 @@ public:
         return {all.begin(), all.end()};
     }
     bool operator==(const Inputs& other) const {
+        if (count_ == 0) return true;
         for (size_t rank = 0; rank < values_.size(); ++rank) {
             if (std::memcmp(values_[rank].data(), other.values_[rank].data(), values_[rank].size() * sizeof(float)) != 0)
                 return false;

@@ -337,6 +337,7 @@ TEST_P(ExecutorContract, AStepAllocatesNothing) {
     const auto step = [&] {
         network.forward();
         network.backward(false, &sink);
+        network.forward();
         network.backward(true, &sink);
         evaluation->forward(network.batch().input());
     };

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Times the training step of a torchvision model in PyTorch: forward, loss, backward, SGD update on synthetic data.
+
+The peer of `lockstep bench step`: same model, batch and optimizer (momentum 0.9, Nesterov, weight decay 1e-4). Prints one JSON object.
+"""
+import argparse
+import json
+import platform
+import statistics
+import time
+
+import torch
+import torchvision
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="resnet50", help="a name in torchvision.models")
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16: autocast")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=1)
+    return parser.parse_args()
+
+
+def make_step(arguments):
+    layout = torch.channels_last if arguments.channels_last else torch.contiguous_format
+    torch.manual_seed(1)
+    model = getattr(torchvision.models, arguments.model)(weights=None).train().to(memory_format=layout)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    size = arguments.image_size
+    images = torch.rand(arguments.batch, 3, size, size).mul_(2).sub_(1).to(memory_format=layout)
+    labels = torch.randint(0, 1000, (arguments.batch,))
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arguments.precision == "bf16"):
+            loss = loss_of(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def main():
+    arguments = parse_arguments()
+    torch.set_num_threads(arguments.threads)
+    step = make_step(arguments)
+    for _ in range(arguments.warmup):
+        step()
+    rates = []
+    for _ in range(arguments.steps):
+        start = time.perf_counter()
+        step()
+        rates.append(arguments.batch / (time.perf_counter() - start))
+    print(json.dumps({
+        "benchmark": "pytorch_step",
+        "model": arguments.model,
+        "batch": arguments.batch,
+        "threads": arguments.threads,
+        "precision": arguments.precision,
+        "channels_last": arguments.channels_last,
+        "images_per_s": statistics.median(rates),
+        "images_per_s_spread": {"min": min(rates), "max": max(rates)},
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "machine": platform.processor() or platform.machine(),
+    }))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+// Times one training step (forward, backward, SGD update) of a model on synthetic data, in one process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nn/executor.h"
+
+namespace lockstep::bench {
+
+struct StepBenchOptions {
+    std::string model = "resnet50";
+    std::string backend = "onednn";
+    int batch = 32;
+    int threads = 1;
+    Precision precision = Precision::fp32;
+    int64_t image_size = 0;   // 0: the model's usual one
+    int64_t num_classes = 0;  // 0: the model's usual number
+    int warmup_steps = 2;
+    int steps = 10;
+    bool layers = false;  // also time the ops, in extra steps
+};
+
+struct Spread {
+    double median = 0.0, p10 = 0.0, p90 = 0.0, smallest = 0.0, largest = 0.0;
+};
+Spread spread_of(std::vector<double> values);  // linear interpolation between ranks; zeros for none
+
+struct KindTime {
+    std::string kind;  // "conv", "batch_norm", ...
+    int ops = 0;
+    double forward_ms = 0.0, backward_ms = 0.0;  // medians of the sums over the ops of this kind
+};
+
+struct StepBenchResult {
+    StepBenchOptions options;  // with sizes filled in
+    Spread images_per_s;
+    Spread step_ms;
+    double forward_ms = 0.0, backward_ms = 0.0, optimizer_ms = 0.0;  // medians
+    double training_macs_per_image = 0.0;                            // 3 x forward, less the first layer's unneeded input gradient
+    double first_loss = 0.0, last_loss = 0.0;                        // mean per image
+    MemoryUse memory;
+    std::string backend_description;
+    std::vector<KindTime> layers;  // most expensive first; empty unless asked for
+};
+
+// Throws ConfigError for an unknown model, backend or impossible size.
+StepBenchResult run_step_bench(const StepBenchOptions& options);
+
+std::string to_json(const StepBenchResult& result);  // one object, with the machine's facts
+std::string to_text(const StepBenchResult& result);  // for people
+
+}  // namespace lockstep::bench

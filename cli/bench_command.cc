@@ -1,0 +1,62 @@
+#include <iostream>
+#include <map>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+
+#include "bench/step_bench.h"
+#include "cli/commands.h"
+#include "core/world.h"
+#include "launch/threads.h"
+
+namespace lockstep::cli {
+
+namespace {
+
+struct StepArguments {
+    bench::StepBenchOptions options;
+    int threads = 0;
+    bool json = false;
+};
+
+int bench_step(const StepArguments& arguments) {
+    bench::StepBenchOptions options = arguments.options;
+    const World world;
+    const ThreadBudget budget = plan_threads(world, arguments.threads);
+    apply_threads(world, budget);
+    options.threads = budget.compute_threads;
+    const bench::StepBenchResult result = bench::run_step_bench(options);
+    std::cout << (arguments.json ? bench::to_json(result) + "\n" : bench::to_text(result)) << std::flush;
+    return 0;
+}
+
+void add_step(CLI::App& parent, Action& chosen) {
+    CLI::App* step = parent.add_subcommand("step", "time forward + backward + SGD update of a model on synthetic data");
+    const auto arguments = std::make_shared<StepArguments>();  // shared with the callback below, which outlives this function
+    bench::StepBenchOptions& options = arguments->options;
+    const std::map<std::string, Precision> precisions{{"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
+    step->add_option("--model", options.model, "model name")->capture_default_str();
+    step->add_option("--batch", options.batch, "images per step")->capture_default_str()->check(CLI::PositiveNumber);
+    step->add_option("--threads", arguments->threads, "compute threads; 0: all allowed cores")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    step->add_option("--precision", options.precision, "fp32 or bf16")->transform(CLI::CheckedTransformer(precisions));
+    step->add_option("--backend", options.backend, "onednn or reference")->capture_default_str();
+    step->add_option("--image-size", options.image_size, "pixels; 0: the model's usual size")->check(CLI::NonNegativeNumber);
+    step->add_option("--num-classes", options.num_classes, "0: the model's usual number")->check(CLI::NonNegativeNumber);
+    step->add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(CLI::PositiveNumber);
+    step->add_option("--warmup", options.warmup_steps, "steps before")->capture_default_str()->check(CLI::PositiveNumber);
+    step->add_flag("--layers", options.layers, "also print the time per kind of op");
+    step->add_flag("--json", arguments->json, "print one JSON object");
+    step->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return bench_step(*arguments); }; });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& chosen) {
+    CLI::App* bench = app.add_subcommand("bench", "measure parts of the system on this machine");
+    bench->require_subcommand(1);
+    add_step(*bench, chosen);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,114 @@
+// lockstep data: look at a data set, or draw one.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/hash.h"
+#include "data_loader/shapes.h"
+#include "data_loader/source.h"
+#include "data_loader/verify.h"
+
+namespace lockstep::cli {
+
+namespace {
+
+struct InspectArguments {
+    SourceOptions source;
+    bool validation = false;
+    bool verify = false;
+    int threads = 1;
+};
+
+std::string class_label(const Source& source, int64_t label) {
+    const std::vector<std::string>& names = source.class_names();
+    return label < std::ssize(names) ? names[static_cast<size_t>(label)] : fmt::format("{}", label);
+}
+
+void print_classes(const Source& source) {
+    constexpr int kMaxLines = 40;
+    const std::map<int32_t, int64_t> images_per_class = count_labels(source);
+    int lines = 0;
+    for (const auto& [label, images] : images_per_class) {
+        if (++lines > kMaxLines) {
+            fmt::print("  ... {} classes more\n", std::ssize(images_per_class) - kMaxLines);
+            break;
+        }
+        fmt::print("  {:>5}  {:<24} {:>9} images\n", label, class_label(source, label), images);
+    }
+}
+
+int print_verdict(const VerifyResult& result) {
+    for (const std::string& reason : result.bad) fmt::print("bad: {}\n", reason);
+    fmt::print("verified {} images: {} bad, {} decoder warnings, sizes {}x{} to {}x{}\n", result.images, result.bad.size(),
+               result.warnings, result.smallest.width, result.smallest.height, result.largest.width, result.largest.height);
+    return static_cast<int>(result.bad.empty() ? ExitCode::kDone : ExitCode::kData);
+}
+
+int inspect(const InspectArguments& arguments) {
+    SourceOptions options = arguments.source;
+    options.train = !arguments.validation;
+    const std::unique_ptr<Source> source = open_source(options);
+    fmt::print("{}\nfingerprint {}\n", source->description(), hash_hex(source->fingerprint()));
+    print_classes(*source);
+    if (!arguments.verify) return static_cast<int>(ExitCode::kDone);
+    return print_verdict(verify_images(*source, arguments.threads));
+}
+
+int draw(const ShapesOptions& options) {
+    const bool written = write_shapes(options);
+    fmt::print("{} {} training and {} validation images of {} classes in {}\n",
+               written ? "wrote" : "already there:", options.train_count, options.val_count, kShapeNames.size(),
+               options.out.string());
+    return static_cast<int>(ExitCode::kDone);
+}
+
+int default_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+void add_inspect(CLI::App& data, Action& chosen) {
+    const auto arguments = std::make_shared<InspectArguments>();
+    arguments->threads = default_threads();
+    CLI::App* command = data.add_subcommand("inspect", "Show what a data set is, its classes and its fingerprint");
+    command->add_option("path", arguments->source.path, "Folder, file, or shards such as train-{000..127}.tar")->required();
+    command->add_option("--source", arguments->source.kind, "auto, folder, tar, webdataset, list, mnist, cifar_bin");
+    command->add_option("--labels", arguments->source.labels_path, "Labels of an idx file that are not beside it");
+    command->add_option("--num-classes", arguments->source.num_classes, "Refuse labels outside [0, N)");
+    command->add_flag("--val", arguments->validation, "The validation part of a folder that holds both (mnist, cifar_bin)");
+    command->add_flag("--verify", arguments->verify, "Decode every image and list the bad ones");
+    command->add_option("--threads", arguments->threads, "Threads of --verify")->check(CLI::Range(1, 1024))->capture_default_str();
+    command->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return inspect(*arguments); }; });
+}
+
+void add_shapes(CLI::App& data, Action& chosen) {
+    static const std::map<std::string, ShapeSize> kSizes{
+        {"small", ShapeSize::small}, {"medium", ShapeSize::medium}, {"imagenet", ShapeSize::imagenet}};
+    const auto options = std::make_shared<ShapesOptions>();
+    options->threads = default_threads();
+    CLI::App* command = data.add_subcommand("shapes", "Draw a learnable set of ten classes as JPEG files in class folders");
+    command->add_option("--out", options->out, "Folder that gets train/ and val/")->required();
+    command->add_option("--train", options->train_count, "Training images")->check(CLI::NonNegativeNumber)->capture_default_str();
+    command->add_option("--val", options->val_count, "Validation images")->check(CLI::NonNegativeNumber)->capture_default_str();
+    command->add_option("--size", options->size, "small (32x32), medium (128x128) or imagenet (300 to 500 a side)")
+        ->transform(CLI::CheckedTransformer(kSizes, CLI::ignore_case));
+    command->add_option("--seed", options->seed, "The same seed gives the same files")->capture_default_str();
+    command->add_option("--threads", options->threads, "Drawing threads")->check(CLI::Range(1, 1024))->capture_default_str();
+    command->parse_complete_callback([options, &chosen] { chosen = [options] { return draw(*options); }; });
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Action& chosen) {
+    CLI::App* data = app.add_subcommand("data", "Look at a data set, or draw one");
+    data->require_subcommand(1);
+    add_inspect(*data, chosen);
+    add_shapes(*data, chosen);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,55 @@
+#include "tests/unit/configs/config_fixture.h"
+
+namespace lockstep {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST_F(ConfigTest, DataPathIsNeededUnlessSynthetic) {
+    EXPECT_THAT(error_of("batch: {global: 32}\n"), HasSubstr("data.train.path"));
+    EXPECT_NO_THROW(read("data: {train: {source: synthetic}}\n"));
+}
+
+TEST_F(ConfigTest, AStartOfWarmupAboveThePeakIsWarnedOfOnce) {
+    const std::string text =
+        kMinimal + "batch: {global: 8, per_replica: 8}\nlr: {base: 0.1, base_batch: 256, warmup: 1ep, warmup_from: 0.05}\n";
+    EXPECT_THAT(read(text).experiment.warnings, ElementsAre(HasSubstr("lr.warmup_from: 0.05 is above the peak 0.003125")));
+}
+
+TEST_F(ConfigTest, WarmupInOtherUnitsIsCheckedOnceTheStepsAreKnown) {
+    const Experiment experiment = read(kMinimal + "lr: {warmup: 12it}\ntrain: {duration: 2ep}\n").experiment;
+    EXPECT_NO_THROW(check_schedule(experiment, 7));
+    EXPECT_THROW(check_schedule(experiment, 6), ConfigError);
+}
+
+TEST_F(ConfigTest, DurationsCountSteps) {
+    EXPECT_EQ((Duration{Duration::Unit::epochs, 0.5}.steps(6)), 3);
+    EXPECT_EQ((Duration{Duration::Unit::epochs, 2}.steps(6)), 12);
+    EXPECT_EQ((Duration{Duration::Unit::iterations, 100}.steps(6)), 100);
+}
+
+TEST_F(ConfigTest, DropsMustRiseAndBeUsed) {
+    EXPECT_THAT(error_of(kMinimal + "lr: {at: [60ep, 30ep]}\n"), HasSubstr("found 30ep after 60ep"));
+    EXPECT_THAT(error_of(kMinimal + "lr: {at: []}\n"), HasSubstr("lr.schedule step needs times"));
+    EXPECT_THAT(read(kMinimal + "lr: {at: [30ep], schedule: cosine}\n").experiment.warnings,
+                ElementsAre(HasSubstr("not used by lr.schedule cosine")));
+    EXPECT_THAT(read(kMinimal + "lr: {at: [30ep]}\n").experiment.warnings, IsEmpty());
+}
+
+TEST_F(ConfigTest, ThePipelinesLastSizeMustBeTheModels) {
+    EXPECT_THAT(
+        error_of(kMinimal + "model: {image_size: 32}\n", {"data.train.pipeline=[{random_crop: {size: 28, pad: 4}}, hflip]"}),
+        HasSubstr("command line: data.train.pipeline: random_crop gives images of 28x28, but model.image_size is 32"));
+}
+
+TEST_F(ConfigTest, OneWorkerPerRankIsTheLeast) {
+    const Experiment experiment = read(kMinimal + "batch: {global: 64, per_replica: 32}\n").experiment;
+    EXPECT_NO_THROW(check_world(experiment, 1));
+    EXPECT_NO_THROW(check_world(experiment, 2));
+    EXPECT_THROW(check_world(experiment, 3), ConfigError);
+}
+
+}  // namespace
+}  // namespace lockstep

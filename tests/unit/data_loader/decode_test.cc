@@ -1,0 +1,164 @@
+#include "data_loader/decoder.h"
+
+#include <array>
+#include <cstring>
+
+#include "data_loader/jpeg_encoder.h"
+#include "tests/unit/data_loader/fixtures.h"
+
+namespace lockstep {
+namespace {
+
+using Pixel = std::array<int, 3>;
+
+// One decoded file.
+struct Decoded {
+    explicit Decoded(const std::string& name) : Decoded(record_of(case_file("img/" + name))) {}
+    explicit Decoded(const Record& record) {
+        Decoder decoder;
+        const ImageSize size = decoder.open(record);
+        view = decoder.decode(0, size.height, image);
+        warnings = decoder.warnings();
+    }
+    Pixel at(int x, int y) const {
+        const uint8_t* pixel = view.row(y) + x * view.bytes_per_pixel;
+        if (view.bytes_per_pixel == 1) return {pixel[0], pixel[0], pixel[0]};
+        return {pixel[0], pixel[1], pixel[2]};
+    }
+    Image image;
+    ImageView view;
+    int64_t warnings = 0;
+};
+
+void expect_near(const Pixel& found, const Pixel& expected, int tolerance, const std::string& what) {
+    for (size_t channel = 0; channel < 3; ++channel) EXPECT_NEAR(found[channel], expected[channel], tolerance) << what;
+}
+
+void expect_quarters(const std::string& name, int full, int tolerance) {
+    const Decoded image(name);
+    ASSERT_EQ(image.view.width, 64) << name;
+    ASSERT_EQ(image.view.height, 48) << name;
+    expect_near(image.at(8, 8), {full, 0, 0}, tolerance, name);
+    expect_near(image.at(56, 8), {0, full, 0}, tolerance, name);
+    expect_near(image.at(8, 40), {0, 0, full}, tolerance, name);
+    expect_near(image.at(56, 40), {full, full, full}, tolerance, name);
+}
+
+TEST(Decode, InvertedInksComeOutAsTheRightColours) {
+    expect_quarters("cmyk_adobe.jpg", 255, 3);
+    expect_quarters("cmyk_adobe_halfblack.jpg", 128, 3);
+}
+
+TEST(Decode, KindIsJudgedByContentWhateverTheName) {
+    for (const char* name : {"ref_rgb.jpg", "ref_rgb.png", "png_named.jpg", "jpeg_named.png", "UPPER.JPG"})
+        expect_quarters(name, 255, 3);
+}
+
+TEST(Decode, GreyAndTransparentImagesBecomeEightBitColours) {
+    for (const char* name : {"gray.jpg", "gray.png", "gray_alpha.png"}) {
+        const Decoded image(name);
+        expect_near(image.at(4, 4), {90, 90, 90}, 1, name);
+        expect_near(image.at(60, 4), {200, 200, 200}, 1, name);
+    }
+    // Transparency is dropped: the stored colour stays.
+    const Decoded grey("gray_alpha.png");
+    expect_near(grey.at(60, 44), {200, 200, 200}, 0, "gray_alpha.png");
+    for (const char* name : {"rgba.png", "palette_trns.png"}) expect_quarters(name, 255, 0);
+    EXPECT_EQ(Decoded("bilevel_1bit.png").at(4, 4), (Pixel{255, 255, 255}));
+}
+
+TEST(Decode, DamagedFilesAreDataErrorsWithPathAndReason) {
+    for (const char* name : {"truncated_half.jpg", "truncated_half.png", "truncated_header.jpg", "bad_crc.png", "zero_byte.jpg"}) {
+        const std::string error = data_error_of([&] { Decoded image{std::string(name)}; });
+        EXPECT_NE(error.find(name), std::string::npos) << "no error for " << name << ": " << error;
+    }
+}
+
+TEST(Decode, OtherKindsAreNamed) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"bmp_named.jpg", "BMP"}, {"html_named.jpg", "HTML"}, {"gzip_of_jpeg.JPEG", "gzip"}, {"zero_byte.jpg", "empty"}};
+    for (const auto& [name, kind] : cases) {
+        const std::string error = data_error_of([&] { Decoded image{std::string(name)}; });
+        EXPECT_NE(error.find(kind), std::string::npos) << error;
+    }
+    for (const auto& [bytes, kind] :
+         {std::pair{"GIF89a", "GIF"}, std::pair{"RIFF0000WEBPVP8 ", "WebP"}, std::pair{"zzzz", "unknown"}}) {
+        const Record record{.key = "x.jpg", .bytes = std::as_bytes(std::span(bytes, std::strlen(bytes)))};
+        EXPECT_NE(data_error_of([&] { Decoded image(record); }).find(kind), std::string::npos);
+    }
+}
+
+TEST(Decode, AFileThatLacksOnlyItsEndMarkerIsWhole) { expect_quarters("truncated_no_eoi.jpg", 255, 3); }
+
+TEST(Decode, ProgressiveFilesCutInTheMiddleAreBad) {
+    const Decoded original("ref_rgb.jpg");
+    std::vector<uint8_t> file;
+    encode_jpeg(original.view, {.progressive = true}, file);
+    for (size_t kept = file.size() / 2; kept < file.size(); kept += 7) {
+        const bool whole = kept >= file.size() - 2;
+        const Record record{.key = "cut.jpg", .bytes = std::as_bytes(std::span(file).first(kept))};
+        EXPECT_EQ(data_error_of([&] { Decoded image(record); }).empty(), whole) << kept << " of " << file.size();
+    }
+}
+
+TEST(Decode, HugeDeclaredSizesAreRefusedBeforeMemoryIsTaken) {
+    std::string jpeg = read_file(case_file("img/ref_rgb.jpg"));
+    const size_t frame = jpeg.find("\xFF\xC0");
+    ASSERT_NE(frame, std::string::npos);
+    jpeg.replace(frame + 5, 4, "\x4E\x20\x4E\x20");  // 20,000 x 20,000
+    const Record record{.key = "bomb.jpg", .bytes = bytes_of(jpeg)};
+    EXPECT_NE(data_error_of([&] { Decoded image(record); }).find("20000x20000"), std::string::npos);
+}
+
+TEST(Decode, JunkBeforeTheEndMarkerIsCountedAndPixelsKept) {
+    std::string jpeg = read_file(case_file("img/ref_rgb.jpg"));
+    const Decoded clean("ref_rgb.jpg");
+    EXPECT_EQ(clean.warnings, 0);
+    jpeg[jpeg.size() - 20] = static_cast<char>(jpeg[jpeg.size() - 20] ^ 0x10);
+    Decoder decoder;
+    Image image;
+    const Record record{.key = "junk.jpg", .bytes = bytes_of(jpeg)};
+    const ImageSize size = decoder.open(record);
+    EXPECT_EQ(decoder.decode(0, size.height, image).height, 48);
+}
+
+TEST(Decode, SomeRowsEqualTheSameRowsOfTheWholeImage) {
+    for (const bool half_chroma : {true, false}) {
+        Image source;
+        const ImageView pixels = source.reshape(101, 77, 4);
+        for (int y = 0; y < 77; ++y) {
+            for (int x = 0; x < 404; ++x) pixels.row(y)[x] = static_cast<uint8_t>(x * 5 + y * 3 + (x * y) % 61);
+        }
+        std::vector<uint8_t> file;
+        encode_jpeg(pixels, {.half_chroma = half_chroma}, file);
+        const Record record{.key = "rows.jpg", .bytes = std::as_bytes(std::span(file))};
+        const Decoded whole(record);
+        Decoder decoder;
+        Image image;
+        for (int first = 0; first < 77; first += 5) {
+            for (const int count : {1, 16, 30}) {
+                if (first + count > 77) continue;
+                decoder.open(record);
+                const ImageView rows = decoder.decode(first, count, image);
+                ASSERT_EQ(rows.height, count);
+                for (int y = 0; y < count; ++y) {
+                    ASSERT_EQ(std::memcmp(rows.row(y), whole.view.row(first + y), rows.stride_bytes), 0) << first << "+" << y;
+                }
+            }
+        }
+    }
+}
+
+TEST(Decode, ADecoderServesOnAfterABadImage) {
+    Decoder decoder;
+    Image image;
+    for (const char* name : {"truncated_half.jpg", "ref_rgb.jpg", "bad_crc.png", "ref_rgb.png", "zero_byte.jpg", "gray.jpg"}) {
+        const Record record = record_of(case_file(std::string("img/") + name));
+        const bool bad = std::string_view(name).find("rgb") == std::string_view::npos && std::string_view(name) != "gray.jpg";
+        const std::string error = data_error_of([&] { decoder.decode(0, decoder.open(record).height, image); });
+        EXPECT_EQ(error.empty(), !bad) << name;
+    }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,275 @@
+// The launcher with real processes. Each case runs the agent in a child of its own, so that signals and the screen can be watched.
+#include "launch/agent.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "net/store.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+class AgentTest : public testing::Test {
+protected:
+    AgentTest()
+        : folder_(fs::temp_directory_path() / ("lockstep-agent-" + std::to_string(getpid()) + "-" + std::to_string(now_ns()))) {
+        fs::create_directories(folder_);
+        prctl(PR_SET_CHILD_SUBREAPER, 1);  // whatever is left behind becomes our child, so it can be seen
+    }
+    ~AgentTest() override {
+        if (agent_ > 0) {
+            kill(agent_, SIGKILL);
+            waitpid(agent_, nullptr, 0);
+        }
+        while (waitpid(-1, nullptr, WNOHANG) > 0) {
+        }
+        fs::remove_all(folder_);
+    }
+
+    void start(int ranks, const std::vector<std::string>& behaviour, AgentOptions options = {}) {
+        options.nproc_per_node = ranks;
+        options.command = {LOCKSTEP_RANK_PROGRAM};
+        options.command.insert(options.command.end(), behaviour.begin(), behaviour.end());
+        begin_ns_ = now_ns();
+        agent_ = fork();
+        if (agent_ == 0) become_agent(options);
+    }
+
+    // The exit code; fails the test when the agent is still there after `limit_s`.
+    int wait_for_end(double limit_s = 10.0) {
+        const Deadline deadline = Deadline::after_ms(static_cast<int64_t>(1000 * limit_s));
+        int status = 0;
+        while (waitpid(agent_, &status, WNOHANG) == 0) {
+            if (deadline.expired()) {
+                ADD_FAILURE() << "the agent is still there after " << limit_s << " s; screen:\n" << screen();
+                return -1;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        agent_ = -1;
+        took_s_ = 1e-9 * static_cast<double>(now_ns() - begin_ns_);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    int run(int ranks, const std::vector<std::string>& behaviour, const AgentOptions& options = {}) {
+        start(ranks, behaviour, options);
+        return wait_for_end();
+    }
+
+    void wait_for_text(const std::string& text, int times) {
+        const Deadline deadline = Deadline::after_ms(10'000);
+        while (count(screen(), text) < times) {
+            ASSERT_FALSE(deadline.expired()) << "never saw " << text << "; screen:\n" << screen();
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
+
+    std::string screen() const {
+        std::ifstream file(folder_ / "screen");
+        std::stringstream text;
+        text << file.rdbuf();
+        return text.str();
+    }
+
+    void expect_nothing_left() {
+        const Deadline deadline = Deadline::after_ms(2000);  // the kernel needs a moment after a KILL
+        while (waitpid(-1, nullptr, WNOHANG) >= 0 && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
+        EXPECT_EQ(errno, ECHILD);
+    }
+
+    static int count(const std::string& text, const std::string& part) {
+        int found = 0;
+        for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+        return found;
+    }
+
+    [[noreturn]] void become_agent(const AgentOptions& options) const {
+        const int file = open((folder_ / "screen").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+        dup2(file, 1);
+        dup2(file, 2);
+        int code = 99;
+        try {
+            code = run_agent(options);
+        } catch (const Error& error) {
+            dprintf(2, "error: %s\n", error.what());
+            code = static_cast<int>(error.exit_code());
+        }
+        _exit(code);
+    }
+
+    fs::path folder_;
+    pid_t agent_ = -1;
+    int64_t begin_ns_ = 0;
+    double took_s_ = 0.0;
+};
+
+TEST_F(AgentTest, RanksKnowTheirPlaceAndEndWell) {
+    EXPECT_EQ(run(3, {"world"}), 0);
+    for (int rank = 0; rank < 3; ++rank) {
+        const std::string number = std::to_string(rank);
+        EXPECT_THAT(screen(), HasSubstr("[" + number + "]: " + number + " 3 " + number + " 3 lockstep\n"));
+    }
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, RanksMeetInTheAgentsStore) {
+    EXPECT_EQ(run(3, {"meet"}), 0) << screen();
+    EXPECT_EQ(count(screen(), "met "), 3);
+}
+
+TEST_F(AgentTest, TheFirstFailuresOwnCodeAndLastWordsCloseTheScreen) {
+    EXPECT_EQ(run(3, {"1:say_and_exit=/data/a.tar", "sleep=60"}, {.grace_s = 0.2}), 3);
+    EXPECT_LT(took_s_, 5.0);
+    EXPECT_THAT(screen(), AllOf(HasSubstr("rank 1 failed first"), HasSubstr("exit code 3 (data)"),
+                                EndsWith("[1]: [rank 1] error: /data/a.tar: record 7 is cut\n")));
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, ExitCodesCrashesAbortsAndKillsEndAll) {
+    struct Case {
+        std::string behaviour;
+        int code;
+        std::string words;
+    };
+    for (const Case& failure : {Case{"exit=7", 7, "exit code 7"}, Case{"raise=11", 140, "SIGSEGV"}, Case{"raise=6", 140, "SIGABRT"},
+                                Case{"raise=9", 140, "SIGKILL"}}) {
+        EXPECT_EQ(run(3, {"2:" + failure.behaviour, "sleep=60"}, {.grace_s = 0.1}), failure.code) << screen();
+        EXPECT_LT(took_s_, 5.0);
+        EXPECT_THAT(screen(), HasSubstr("rank 2 failed first"));
+        EXPECT_THAT(screen(), HasSubstr(failure.words));
+        expect_nothing_left();
+        fs::remove(folder_ / "screen");
+    }
+}
+
+TEST_F(AgentTest, PeersThatNoticeAreNotBlamed) {
+    EXPECT_EQ(run(3, {"0:late_exit=5", "follow=0.05"}, {.grace_s = 2.0}), 5);
+    EXPECT_THAT(screen(), AllOf(HasSubstr("rank 0 failed first"), HasSubstr("exit code 140 (peer lost)")));
+}
+
+TEST_F(AgentTest, StubbornRanksAreKilled) {
+    EXPECT_EQ(run(2, {"0:late_exit=4", "stubborn"}, {.grace_s = 0.2}), 4);
+    EXPECT_LT(took_s_, 5.0);
+    EXPECT_THAT(screen(), HasSubstr("killed by SIGKILL (stopped by the launcher)"));
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, InterruptIsForwardedAndEndsWith130) {
+    start(2, {"wait_then=130"});
+    wait_for_text("waiting", 2);
+    kill(agent_, SIGINT);
+    EXPECT_EQ(wait_for_end(5.0), 130);
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, ASecondInterruptKillsAtOnce) {
+    start(2, {"stubborn"}, {.grace_s = 30.0});
+    wait_for_text("waiting", 2);
+    kill(agent_, SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(agent_, SIGINT);
+    EXPECT_EQ(wait_for_end(5.0), 130);
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, TerminationAndHangupEndWith143) {
+    for (const int signal : {SIGTERM, SIGHUP}) {
+        start(2, {"wait_then=143"});
+        wait_for_text("waiting", 2);
+        kill(agent_, signal);
+        EXPECT_EQ(wait_for_end(5.0), 143);
+        expect_nothing_left();
+        fs::remove(folder_ / "screen");
+    }
+}
+
+TEST_F(AgentTest, UserSignalsAreForwardedAndARequeueIsNoFailure) {
+    start(2, {"wait_then=138"});
+    wait_for_text("waiting", 2);
+    kill(agent_, SIGUSR1);
+    EXPECT_EQ(wait_for_end(5.0), 138);
+    EXPECT_THAT(screen(), Not(HasSubstr("failed")));
+}
+
+TEST_F(AgentTest, RanksDieWithTheAgent) {
+    start(3, {"stubborn"});
+    wait_for_text("waiting", 3);
+    kill(agent_, SIGKILL);
+    EXPECT_EQ(wait_for_end(5.0), -SIGKILL);
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, ProcessesLeftByARankAreEnded) {
+    EXPECT_EQ(run(2, {"leave_child"}), 0);
+    EXPECT_LT(took_s_, 5.0);
+    expect_nothing_left();
+}
+
+TEST_F(AgentTest, LinesOfManyRanksNeverInterleave) {
+    EXPECT_EQ(run(4, {"lines=300"}), 0);
+    std::istringstream lines(screen());
+    int found = 0;
+    for (std::string line; std::getline(lines, line); ++found) {
+        ASSERT_EQ(line.size(), 205U) << line;
+        EXPECT_EQ(line.substr(5), std::string(200, static_cast<char>('a' + (line[1] - '0'))));
+    }
+    EXPECT_EQ(found, 1200);
+}
+
+TEST_F(AgentTest, ProgressBarsBecomeLinesWithoutCarriageReturns) {
+    EXPECT_EQ(run(1, {"progress"}), 0);
+    EXPECT_EQ(screen(), "[0]: 10%\n[0]: 20%\n[0]: 30%\n[0]: no end\n");
+}
+
+TEST_F(AgentTest, LogsHoldEachRanksOwnOutput) {
+    EXPECT_EQ(run(2, {"1:say_and_exit=x", "world"}, {.log_dir = (folder_ / "logs").string()}), 3);
+    EXPECT_EQ(read_file(folder_ / "logs/0/stdout.log"), "0 2 0 2 lockstep\n");
+    EXPECT_THAT(read_file(folder_ / "logs/1/stderr.log"), HasSubstr("record 7 is cut"));
+}
+
+TEST_F(AgentTest, ATakenPortIsNamedAtOnce) {
+    const auto other = StoreServer::start({.bind_host = "127.0.0.1", .port = 0, .job_id = "other"});
+    EXPECT_EQ(run(2, {"world"}, {.master_port = other->port()}), 4);
+    EXPECT_LT(took_s_, 5.0);
+    EXPECT_THAT(screen(), HasSubstr("--master-port " + std::to_string(other->port())));
+}
+
+TEST_F(AgentTest, AMissingProgramIsNamed) {
+    AgentOptions options{.nproc_per_node = 2, .command = {"/nonexistent/program"}};
+    EXPECT_THROW(run_agent(options), ConfigError);
+    expect_nothing_left();
+}
+
+TEST(AgentOptionsCheck, ImpossibleOptionsAreRefused) {
+    EXPECT_THROW(run_agent({.nproc_per_node = 0, .command = {"true"}}), ConfigError);
+    EXPECT_THROW(run_agent({.node_count = 2, .node_rank = 2, .master_addr = "h", .master_port = 1, .command = {"true"}}),
+                 ConfigError);
+    EXPECT_THROW(run_agent({.node_count = 2, .master_addr = "h", .command = {"true"}}), ConfigError) << "no port";
+    EXPECT_THROW(run_agent({.node_count = 2, .master_port = 4000, .command = {"true"}}), ConfigError) << "localhost over two nodes";
+    EXPECT_THROW(run_agent({}), ConfigError) << "no command";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,252 @@
+// Numbers of an independent program (tests/golden/make_golden.py: PyTorch in double precision): ResNet-50's logits, loss and every
+// gradient, and ten SGD steps of ResNet-20.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "models/models.h"
+#include "tests/support/backends.h"
+#include "tests/support/test_network.h"
+
+namespace lockstep::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+// Each of the following is at most this: |loss - golden| / |golden|; || logits - golden || / || golden ||; | norm - golden | /
+// golden of each tensor; the error of a sampled element over the root mean square of its tensor's elements or over the element
+// itself.
+constexpr double kTolerance = 1e-4;
+
+Json read_golden(const std::string& name) {
+    std::ifstream file(std::filesystem::path(LOCKSTEP_GOLDEN_DIR) / name);
+    check(file.good(), "golden file missing");
+    return Json::parse(file);
+}
+
+uint32_t name_seed(std::string_view name) {  // FNV-1a
+    uint32_t seed = 2166136261U;
+    for (const char byte : name) seed = (seed ^ static_cast<uint8_t>(byte)) * 16777619U;
+    return seed;
+}
+
+// The formula of make_golden.py: 32 bits for each element of a named tensor.
+uint32_t mixed(uint32_t seed, uint32_t element) {
+    uint32_t x = element * 2654435761U + seed;
+    x = (x ^ (x >> 16)) * 0x7FEB352DU;
+    x = (x ^ (x >> 15)) * 0x846CA68BU;
+    return x ^ (x >> 16);
+}
+uint32_t hashed(std::string_view name, uint32_t element) { return mixed(name_seed(name), element); }
+
+std::vector<float> noise(std::string_view name, size_t count) {  // uniform in [-1, 1)
+    std::vector<float> values(count);
+    const uint32_t seed = name_seed(name);
+    for (size_t element = 0; element < count; ++element) {
+        values[element] = static_cast<float>(mixed(seed, static_cast<uint32_t>(element)) >> 8) * 0x1.0p-23F - 1.0F;
+    }
+    return values;
+}
+
+float affine(float noise_value, const Json& middle_and_spread) {
+    return middle_and_spread[0].get<float>() + noise_value * middle_and_spread[1].get<float>();
+}
+
+float shift_from(float noise_value, std::string_view name, const Json& start) {
+    const float shift = affine(noise_value, start["bn_shift"]);
+    return name.ends_with(".bn1.bias") && noise_value < -0.25F ? -shift : shift;
+}
+
+float weight_scale(const ParameterSpec& spec, const Json& start) {
+    const auto fan_in = static_cast<double>(element_count(spec.shape) / spec.shape.front());
+    const auto scale = static_cast<float>(std::sqrt(6.0 / fan_in));
+    return spec.name == "fc.weight" ? scale * start["fc_weight"].get<float>() : scale;
+}
+
+std::vector<float> start_value(const ParameterSpec& spec, const Json& start) {
+    std::vector<float> values = noise(spec.name, static_cast<size_t>(element_count(spec.shape)));
+    for (float& value : values) {
+        switch (spec.kind) {
+            case ParameterKind::weight:
+                value *= weight_scale(spec, start);
+                break;
+            case ParameterKind::bias:
+                value *= 0.125F;
+                break;
+            case ParameterKind::bn_scale:
+                value = affine(value, start["bn_scale"]);
+                break;
+            case ParameterKind::bn_shift:
+                value = shift_from(value, spec.name, start);
+                break;
+            default:
+                value = spec.kind == ParameterKind::bn_variance ? 1.0F : 0.0F;
+        }
+    }
+    return values;
+}
+
+TestBatch golden_batch(const std::string& prefix, const Json& golden) {
+    const auto images = golden["batch"].get<size_t>();
+    const auto size = golden["image_size"].get<size_t>();
+    TestBatch batch{.images = noise(prefix + ".images", images * 3 * size * size)};
+    for (float& pixel : batch.images) pixel *= static_cast<float>(std::sqrt(3.0));
+    for (uint32_t image = 0; image < images; ++image) {
+        batch.labels.push_back(static_cast<int32_t>(hashed(prefix + ".labels", image) % golden["classes"].get<uint32_t>()));
+    }
+    return batch;
+}
+
+TestNetwork golden_network(const std::string& backend, const std::string& arch, const Json& golden) {
+    TestNetwork network(
+        build_model(
+            {.arch = arch, .num_classes = golden["classes"].get<int64_t>(), .image_size = golden["image_size"].get<int64_t>()}),
+        {.backend = backend, .batch = golden["batch"].get<int>()});
+    for (const std::string& name : network.parameter_names()) {
+        network.set_value(name, start_value(network.arena().entries()[*network.arena().find(name)].spec, golden["start"]));
+    }
+    return network;
+}
+
+// The largest error of all comparisons of a test, so that it can be seen how far the bound is.
+class Worst {
+public:
+    void expect(double error, const std::string& what) {
+        EXPECT_LE(error, kTolerance) << what;
+        if (!(error <= error_)) {
+            error_ = error;
+            what_ = what;
+        }
+    }
+    ~Worst() { std::cout << fmt::format("largest relative error {:.2e}: {}\n", error_, what_); }
+
+private:
+    double error_ = 0.0;
+    std::string what_ = "none";
+};
+
+// `floor`: tensors with a smaller norm are measured as if they had this one.
+void expect_tensor(Worst& worst, const std::string& name, const std::vector<float>& actual, const Json& golden, double floor) {
+    const double golden_norm = std::max(golden["norm"].get<double>(), floor);
+    worst.expect(std::abs(norm(actual) - golden["norm"].get<double>()) / golden_norm, "norm of " + name);
+    const double root_mean_square = golden_norm / std::sqrt(static_cast<double>(actual.size()));
+    for (uint32_t sample = 0; sample < golden["samples"].size(); ++sample) {
+        const size_t place = hashed(name + ".places", sample) % actual.size();
+        const auto expected = golden["samples"][sample].get<double>();
+        const double scale = std::max(std::abs(expected), root_mean_square);
+        worst.expect(std::abs(actual[place] - expected) / scale, fmt::format("element {} of {}", place, name));
+    }
+}
+
+struct GoldenSet {
+    std::string backend, network;
+    int image_size = 0;
+};
+void PrintTo(const GoldenSet& set, std::ostream* out) { *out << set.network << " " << set.image_size; }
+
+// The plain loops of the reference take the small images only.
+std::vector<GoldenSet> golden_sets(const std::string& network, int small_size, int large_size) {
+    std::vector<GoldenSet> sets;
+    for (const std::string& backend : backends_under_test()) {
+        sets.push_back({backend, network, small_size});
+        if (backend != "reference") sets.push_back({backend, network, large_size});
+    }
+    return sets;
+}
+
+class Golden : public ::testing::TestWithParam<GoldenSet> {
+protected:
+    Json golden() const { return read_golden(fmt::format("{}_{}.json", GetParam().network, GetParam().image_size)); }
+};
+class GoldenGradients : public Golden {};
+class GoldenSteps : public Golden {};
+
+TEST_P(GoldenGradients, LogitsLossAndEveryGradientAreThoseOfPyTorch) {
+    const Json expected = golden();
+    TestNetwork network = golden_network(GetParam().backend, "resnet50", expected);
+    network.batch() = golden_batch("resnet50", expected);
+    Worst worst;
+    const double loss = network.forward();
+    network.backward();
+    worst.expect(std::abs(loss - expected["loss"].get<double>()) / expected["loss"].get<double>(), "loss");
+    const std::span<const float> logits = network.training().logits();
+    worst.expect(relative_error({logits.begin(), logits.end()}, expected["logits"].get<std::vector<float>>()), "logits");
+    EXPECT_EQ(expected["gradients"].size(), 161U);
+    // Where every value of a channel is on, the next batch norm removes the shift: its gradient is 0 but for rounding. The floor
+    // lies below every gradient that is not.
+    double floor = 0.0;
+    for (const Json& gradient : expected["gradients"]) floor = std::max(floor, 1e-5 * gradient["norm"].get<double>());
+    for (const auto& [name, gradient] : expected["gradients"].items())
+        expect_tensor(worst, name, network.gradient(name), gradient, floor);
+}
+
+// SGD with Nesterov momentum in PyTorch's form: g = mean gradient + decay * w, v = momentum * v + g, w = w - rate * (g + momentum *
+// v); statistics: keep * old + (1 - keep) * mean over images.
+class PlainSgd {
+public:
+    explicit PlainSgd(const Json& golden)
+        : rate_(golden["rate"]),
+          momentum_(golden["momentum"]),
+          weight_decay_(golden["weight_decay"]),
+          keep_(golden["statistics_keep"]),
+          images_(golden["batch"].get<double>()) {}
+
+    void step(TestNetwork& network) {
+        for (const std::string& name : network.parameter_names()) {
+            const ParameterKind kind = network.arena().entries()[*network.arena().find(name)].spec.kind;
+            std::vector<float> value = network.value(name);
+            const std::vector<float> gradient = network.gradient(name);
+            std::vector<float>& velocity = velocities_[name];
+            velocity.resize(value.size());
+            const double decay = kind == ParameterKind::weight ? weight_decay_ : 0.0;
+            for (size_t element = 0; element < value.size(); ++element) {
+                const double mean = gradient[element] / images_;
+                if (is_statistic(kind)) {
+                    value[element] = static_cast<float>(keep_ * value[element] + (1.0 - keep_) * mean);
+                    continue;
+                }
+                const double slope = mean + decay * value[element];
+                velocity[element] = static_cast<float>(momentum_ * velocity[element] + slope);
+                value[element] = static_cast<float>(value[element] - rate_ * (slope + momentum_ * velocity[element]));
+            }
+            network.set_value(name, value);
+        }
+    }
+
+private:
+    double rate_, momentum_, weight_decay_, keep_, images_;
+    std::map<std::string, std::vector<float>> velocities_;
+};
+
+TEST_P(GoldenSteps, LossesAndFinalWeightsOfTenStepsAreThoseOfPyTorch) {
+    const Json expected = golden();
+    TestNetwork network = golden_network(GetParam().backend, "resnet20", expected);
+    PlainSgd sgd(expected);
+    Worst worst;
+    for (size_t step = 0; step < expected["losses"].size(); ++step) {
+        network.batch() = golden_batch(fmt::format("resnet20.{}", step), expected);
+        const double loss = network.forward() / expected["batch"].get<double>();
+        const auto golden_loss = expected["losses"][step].get<double>();
+        worst.expect(std::abs(loss - golden_loss) / golden_loss, fmt::format("loss of step {}", step));
+        network.backward();
+        sgd.step(network);
+    }
+    for (const auto& [name, final_value] : expected["final"].items())
+        expect_tensor(worst, name, network.value(name), final_value, 0.0);
+}
+
+std::string test_name(const ::testing::TestParamInfo<GoldenSet>& test) {
+    return fmt::format("{}_{}_{}", test.param.backend, test.param.network, test.param.image_size);
+}
+
+INSTANTIATE_TEST_SUITE_P(PyTorch, GoldenGradients, ::testing::ValuesIn(golden_sets("resnet50", 64, 224)), test_name);
+INSTANTIATE_TEST_SUITE_P(PyTorch, GoldenSteps, ::testing::ValuesIn(golden_sets("resnet20_sgd", 16, 32)), test_name);
+
+}  // namespace
+}  // namespace lockstep::testing
