@@ -31,7 +31,9 @@ ReplicaPlan plan_replica(const Experiment& experiment, int64_t num_classes, int 
 }
 
 Replica::Replica(ReplicaPlan plan, MemoryPool& gradient_pool, int state_buffers)
-    : plan_(std::move(plan)), arena_(plan_.entries, private_pool_, gradient_pool, state_buffers) {}
+    : plan_(std::move(plan)),
+      classes_(class_count(plan_.graph)),
+      arena_(plan_.entries, private_pool_, gradient_pool, state_buffers) {}
 
 void Replica::compile_training(int batch) {
     for (const auto& executor : training_) {

@@ -33,7 +33,7 @@ public:
     const Backend& backend() const { return *plan_.backend; }
     ParameterArena& arena() { return arena_; }
     const ParameterArena& arena() const { return arena_; }
-    int64_t classes() const { return class_count(plan_.graph); }
+    int64_t classes() const { return classes_; }
 
     // Compiles for training with `batch` images, once per size; only before step 0.
     void compile_training(int batch);
@@ -47,6 +47,7 @@ public:
 
 private:
     ReplicaPlan plan_;
+    const int64_t classes_;
     HeapPool private_pool_;
     ParameterArena arena_;
     std::vector<std::unique_ptr<Executor>> training_;
