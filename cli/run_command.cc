@@ -40,8 +40,9 @@ void check_training(const AgentOptions& options) {
 }
 
 int run(AgentOptions options) {
-    if (!options.command.empty() && options.command.front() == "train") {
-        check_training(options);
+    if (options.command.empty()) return run_agent(options);
+    if (options.command.front() == "train") check_training(options);
+    if (options.command.front() == "train" || options.command.front() == "eval") {
         options.command.insert(options.command.begin(), own_path());
     }
     return run_agent(options);
@@ -65,7 +66,9 @@ void add_run(CLI::App& app, Action& chosen) {
     command->add_option("--grace", options->grace_s,
                         "Seconds between a rank's failure and TERM, and between TERM and KILL, for the others");
     command->add_option("--log-dir,--log_dir", options->log_dir, "Keep each rank's output in LOG_DIR/RANK/{stdout,stderr}.log");
-    command->add_option("command", options->command, "After --: `train CONFIG [key=value ...]`, or a program and its arguments")
+    command
+        ->add_option("command", options->command,
+                     "After --: `train CONFIG [key=value ...]`, `eval RUN ...`, or a program and its arguments")
         ->required();
     command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
