@@ -72,9 +72,9 @@ TEST_F(JobTest, OutputIsWholeLinesWithoutTerminalCodes) {
 
 TEST_F(JobTest, TheReportsPartsAddUpAndOverlapHidesASlowLink) {
     // A network whose backward takes long enough to hide something, and a transfer slowed on purpose. 2 ms per KiB would dwarf it.
-    const std::vector<std::string> slow = {
-        "model.arch=resnet20",    "batch.per_replica=12", "train.duration=8it",     "train.eval_every=never",
-        "checkpoint.every=never", "comm.bucket=128KiB",   "comm.last_bucket=16KiB", "comm.test_delay_per_kib=20us"};
+    const std::vector<std::string> slow = {"model.arch=resnet20",    "batch.per_replica=12",        "train.duration=8it",
+                                           "train.eval_every=never", "checkpoint.every=never",      "comm.bucket=128KiB",
+                                           "comm.last_bucket=16KiB", "comm.test_delay_per_kib=20us"};
     std::vector<std::string> without = slow;
     without.push_back("comm.overlap=false");
     ASSERT_EQ(run_job(2, slow, "with").exit_code, 0);

@@ -47,8 +47,8 @@ void operator delete(void* data, std::size_t /*bytes*/) noexcept { std::free(dat
 void operator delete(void* data, std::align_val_t /*alignment*/) noexcept { std::free(data); }
 void operator delete(void* data, std::size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept { std::free(data); }
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 int64_t heap_allocation_count() { return allocation_count.load(std::memory_order_relaxed); }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 int64_t heap_allocation_count();  // calls of operator new so far, from any thread, but for those inside oneDNN
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 inline std::vector<std::string> backends_under_test() {
     return {
@@ -13,4 +13,4 @@ inline std::vector<std::string> backends_under_test() {
     };
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 
 #include "report/recorder.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 namespace {
 
@@ -138,4 +138,4 @@ void write_synthetic_run(const SyntheticRun& plan, const std::filesystem::path& 
     }
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -11,7 +11,7 @@
 
 #include "report/record_file.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 struct SyntheticRun {
     int rank_count = 2;
@@ -31,4 +31,4 @@ RunRecords make_synthetic_run(const SyntheticRun& plan);
 // Through the recorder into a run folder, with metrics of a plausible training.
 void write_synthetic_run(const SyntheticRun& plan, const std::filesystem::path& run_dir);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 #include "core/hash.h"
 #include "core/random.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 namespace {
 
@@ -107,4 +107,4 @@ double relative_error(const std::vector<float>& left, const std::vector<float>& 
     return distance(left, right) / (scale > 0.0 ? scale : 1.0);
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -9,7 +9,7 @@
 
 #include "nn/executor.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 struct TestNetworkOptions {
     std::string backend = "reference";
@@ -66,4 +66,4 @@ double distance(const std::vector<float>& left, const std::vector<float>& right)
 // distance / || right ||; the bare distance when right is zero.
 double relative_error(const std::vector<float>& left, const std::vector<float>& right);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -302,11 +302,11 @@ TEST(NativeCommunicator, AnAllreduceAllocatesNothingAfterWarmUp) {
         step();
         rusage before{};
         getrusage(RUSAGE_SELF, &before);
-        const int64_t allocations = lockstep::testing::heap_allocation_count();
+        const int64_t allocations = testing_support::heap_allocation_count();
         for (int round = 0; round < 50; ++round) step();
         rusage after{};
         getrusage(RUSAGE_SELF, &after);
-        return fmt::format("{} allocations, {} page faults", lockstep::testing::heap_allocation_count() - allocations,
+        return fmt::format("{} allocations, {} page faults", testing_support::heap_allocation_count() - allocations,
                            after.ru_minflt - before.ru_minflt);
     });
     for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "0 allocations, 0 page faults");

@@ -7,7 +7,7 @@
 #include "tests/support/test_network.h"
 #include "tests/unit/nn/network_cases.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // Euclidean norm of the difference over the norm of the reference. fp32 sums in another order differ by about 1e-6 in each layer;
@@ -81,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(Networks, BackendComparison,
                          test_name);
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -14,7 +14,7 @@
 #include "tests/support/test_network.h"
 #include "tests/unit/nn/network_cases.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // Sums in another order, or with fewer bits, move fp32 results by some 1e-6; ten times that is a comfortable bound.
@@ -358,4 +358,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, ExecutorContract, ::testing::ValuesIn(backend
                          [](const auto& test) { return test.param; });
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -9,7 +9,7 @@
 #include "tests/support/test_network.h"
 #include "tests/unit/nn/network_cases.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // A displacement is the Euclidean norm by which a parameter tensor moves. Losses are stored in fp32 (error about 5e-7 in their
@@ -102,4 +102,4 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, FiniteDifference,
                          test_name);
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

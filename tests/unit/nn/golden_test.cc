@@ -14,7 +14,7 @@
 #include "tests/support/backends.h"
 #include "tests/support/test_network.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 using Json = nlohmann::json;
@@ -249,4 +249,4 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, GoldenGradients, ::testing::ValuesIn(golden_se
 INSTANTIATE_TEST_SUITE_P(PyTorch, GoldenSteps, ::testing::ValuesIn(golden_sets("resnet20_sgd", 16, 32)), test_name);
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

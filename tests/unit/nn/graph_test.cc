@@ -11,7 +11,7 @@
 #include "nn/metrics.h"
 #include "tests/unit/nn/network_cases.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 FeatureShape shape_after(const InputOp& input, const OpAttributes& op) { return infer_shapes(graph_with(input, "op", op)).at(1); }
@@ -169,4 +169,4 @@ TEST(TopK, ANaNIsNeverRight) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

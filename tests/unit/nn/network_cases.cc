@@ -2,7 +2,7 @@
 
 #include <functional>
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 namespace {
 
@@ -171,4 +171,4 @@ Graph graph_with(const InputOp& input, const std::string& name, const OpAttribut
     return graph;
 }
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

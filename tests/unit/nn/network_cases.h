@@ -7,7 +7,7 @@
 
 #include "nn/graph.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 
 struct NetworkCase {
     std::string name;
@@ -22,4 +22,4 @@ std::vector<NetworkCase> network_cases();
 // Input -> `middle` -> fully connected -> loss. For tests that need one op right behind the images.
 Graph graph_with(const InputOp& input, const std::string& name, const OpAttributes& middle, int64_t classes = 5);
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -5,7 +5,7 @@
 #include "tests/support/test_network.h"
 #include "tests/unit/nn/network_cases.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 // The backends sum in other orders and the reference sums in double: fp32 rounding of sums of some thousand terms, relative to the
@@ -131,4 +131,4 @@ TEST_P(Residual, BranchesEqualTheReference) {
 INSTANTIATE_TEST_SUITE_P(Channels, Residual, ::testing::Values(5, 8, 16));
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -7,7 +7,7 @@
 #include "models/models.h"
 #include "tests/support/test_network.h"
 
-namespace lockstep::testing {
+namespace lockstep::testing_support {
 namespace {
 
 TestNetwork network_of(const ModelOptions& model, int batch, int threads = 1) {
@@ -134,4 +134,4 @@ TEST(Program, Bf16StepsAreNearFp32OrRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep::testing
+}  // namespace lockstep::testing_support

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-using lockstep::testing::make_synthetic_run;
-using lockstep::testing::SyntheticRun;
+using lockstep::testing_support::make_synthetic_run;
+using lockstep::testing_support::SyntheticRun;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMs = 1'000'000;

@@ -20,9 +20,9 @@ namespace lockstep {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using lockstep::testing::make_synthetic_run;
-using lockstep::testing::SyntheticRun;
-using lockstep::testing::write_synthetic_run;
+using lockstep::testing_support::make_synthetic_run;
+using lockstep::testing_support::SyntheticRun;
+using lockstep::testing_support::write_synthetic_run;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

@@ -49,9 +49,9 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace lockstep {
 namespace {
 
-using lockstep::testing::make_synthetic_run;
-using lockstep::testing::synthetic_facts;
-using lockstep::testing::SyntheticRun;
+using lockstep::testing_support::make_synthetic_run;
+using lockstep::testing_support::synthetic_facts;
+using lockstep::testing_support::SyntheticRun;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
