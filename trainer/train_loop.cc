@@ -147,11 +147,12 @@ void TrainLoop::update(const StepControl& total) {
 
 // Loss flags and summed gradients are the same on all ranks, so all stop, or pass over the step, together.
 void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
-    const std::string loss =
-        total.bad_rank >= 0 ? fmt::format("the loss of rank {} is", total.bad_rank) : std::string("no loss is");
+    const std::string loss = total.bad_rank >= 0 ? fmt::format("the loss of rank {} is NaN or infinite", total.bad_rank)
+                                                 : std::string("every loss is finite");
     const std::string tensor =
         bad_entry >= 0 ? parts_.replica.arena().entries()[static_cast<size_t>(bad_entry)].spec.name : std::string("none");
-    const std::string what = fmt::format("step {}: {} NaN or infinite, first tensor with a bad gradient: {}", step_, loss, tensor);
+    const std::string what =
+        fmt::format("step {}: {}; first tensor with a gradient that is NaN or infinite: {}", step_, loss, tensor);
     if (parts_.experiment.train.stop_on_nan) {
         throw CommonFailure(ExitCode::kDiverged,
                             fmt::format("{}; the step was not applied on any rank. Lower lr.base or lengthen lr.warmup", what));

