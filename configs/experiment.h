@@ -40,7 +40,6 @@ struct Experiment {
         std::string dir = "runs/run";
         uint64_t seed = 42;
         std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
-        bool deterministic = true;
     } run;
     struct Model {
         std::string arch = "resnet50", variant = "v1.5", weights;  // weights: a safetensors file to start from

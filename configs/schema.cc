@@ -25,8 +25,6 @@ std::vector<SchemaRow> run_rows() {
          "Source of all randomness: first weights, order of the images, augmentation, dropout."},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
-        {"run.deterministic", [](Experiment& e) -> Field { return &e.run.deterministic; },
-         "Same bits from run to run on the same number of ranks."},
     };
 }
 

@@ -146,7 +146,7 @@ TEST_F(LauncherTest, WrongWorldsEndSoonAndNameTheVariable) {
 TEST_F(LauncherTest, OneProcessMissingOrTwoWithOneRankEndWithinTheLimit) {
     const auto start = [&](const std::string& rank, const std::string& port) {
         return std::make_unique<Program>(
-            train({"comm.connect_timeout=8s"}),
+            train({"comm.start_timeout=8s"}),
             Program::Environment{{"RANK", rank},
                                  {"WORLD_SIZE", "3"},
                                  {"LOCAL_RANK", rank},

@@ -18,7 +18,7 @@ struct Reading {
 Reading read_counters() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    return {testing::heap_allocation_count(), usage.ru_minflt + usage.ru_majflt};
+    return {testing_support::heap_allocation_count(), usage.ru_minflt + usage.ru_majflt};
 }
 
 class SteadyStateTest : public TrainingTest, public ::testing::WithParamInterface<std::tuple<std::string, int>> {};
