@@ -264,9 +264,11 @@ std::vector<SchemaRow> comm_rows() {
          .range = {.min = 4, .max = 1e12}},
         {.name = "comm.last_bucket",
          .field = [](Experiment& e) -> Field { return &e.comm.last_bucket_bytes; },
-         .doc = "Size of the last bucket of a step, the one whose transfer nothing can hide.",
+         .doc = "Size of the last bucket of a step, the one whose transfer nothing can hide; `auto`: an eighth of the gradients, at "
+                "most 1 MiB.",
          .unit = ValueUnit::bytes,
-         .range = {.min = 4, .max = 1e12}},
+         .range = {.min = 4, .max = 1e12},
+         .keyword = Keyword{"auto", 0}},
         {"comm.overlap", [](Experiment& e) -> Field { return &e.comm.overlap; },
          "Send buckets while back-propagation is still running; false: all at its end."},
         {.name = "comm.timeout",

@@ -108,21 +108,21 @@ class ResumeTest : public JobTest {};
 TEST_F(ResumeTest, KilledAtRandomMomentsTheRunEndsWithTheSameWeights) {
     // 20 kills of all ranks; each attempt continues from what the one before left. A checkpoint per step, so that kills hit saves
     // too.
-    const std::vector<std::string> options = {"train.duration=40it", "checkpoint.every=1it", "train.eval_every=20it"};
+    const std::vector<std::string> options = {"train.duration=1500it", "checkpoint.every=3it", "train.eval_every=500it",
+                                              "train.log_every=100"};
     ASSERT_EQ(run_job(2, options, "unbroken").exit_code, 0);
     RandomStream random(11, "kills");
     int kills = 0;
-    for (int attempt = 0; attempt < 200 && kills < 20; ++attempt) {
+    for (; kills < 20; ++kills) {
         Program program(job(2, options, "broken"), test_environment());
-        const double delay_s = 0.15 + 0.6 * random.uniform_double();
+        const double delay_s = 0.05 + 0.35 * random.uniform_double();
         if (eventually(delay_s, [&] { return !process_exists(program.pid()); })) break;  // it finished first
         for (const pid_t rank : children_of(program.pid())) kill(rank, SIGKILL);
         program.wait(20.0);
-        ++kills;
     }
     const Outcome last = run_job(2, options, "broken");
     ASSERT_EQ(last.exit_code, 0) << last.output;
-    EXPECT_GE(kills, 5) << "the run ended before it could be killed often enough";
+    EXPECT_EQ(kills, 20) << "the run ended before it could be killed often enough";
     ASSERT_FALSE(weights("unbroken").empty());
     EXPECT_EQ(weights("unbroken"), weights("broken"));
     for (const auto& entry : fs::directory_iterator(run_dir("broken") + "/checkpoints")) {

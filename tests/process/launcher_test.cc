@@ -186,7 +186,7 @@ TEST_F(LauncherTest, MpirunStartsTheSameProgram) {
 
 TEST_F(LauncherTest, OneCoreForTwoRanksIsWarnedAbout) {
     std::vector<std::string> command = {"taskset", "-c", "0"};
-    const std::vector<std::string> program = job(2, {"train.duration=2it", "train.threads=0"});
+    const std::vector<std::string> program = job(2, {"train.duration=3it", "train.threads=auto"});
     command.insert(command.end(), program.begin(), program.end());
     const Outcome outcome = run(command, 60.0, test_environment());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
