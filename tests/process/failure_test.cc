@@ -93,6 +93,15 @@ TEST_F(StopTest, AKilledLauncherTakesItsRanksAlong) {
     for (const pid_t pid : ranks) EXPECT_TRUE(eventually(5.0, [&] { return !process_exists(pid); }));
 }
 
+TEST_F(StopTest, ASecondJobInTheSameFolderIsRefusedAndTheFirstGoesOn) {
+    const auto program = training_job(2);
+    const Outcome second = run_job(1);
+    EXPECT_EQ(second.exit_code, 4) << second.output;
+    EXPECT_NE(second.output.find("is in use: another job trains in this run.dir"), std::string::npos) << second.output;
+    program->signal(SIGTERM);
+    EXPECT_EQ(program->wait(10.0).exit_code, 143);
+}
+
 TEST_F(StopTest, UserSignalToOneRankCheckpointsAndAsksForARequeue) {
     const auto program = training_job(2, {"checkpoint.every=never"});
     const std::vector<pid_t> ranks = children_of(program->pid());
