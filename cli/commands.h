@@ -19,6 +19,7 @@ void add_bench(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);
 void add_config(CLI::App& app, Action& chosen);
 void add_data(CLI::App& app, Action& chosen);
+void add_data_order(CLI::App& data, Action& chosen);  // a sub-command of `data`
 void add_doctor(CLI::App& app, Action& chosen);
 
 }  // namespace lockstep::cli

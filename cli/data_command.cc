@@ -109,6 +109,7 @@ void add_data(CLI::App& app, Action& chosen) {
     data->require_subcommand(1);
     add_inspect(*data, chosen);
     add_shapes(*data, chosen);
+    add_data_order(*data, chosen);
 }
 
 }  // namespace lockstep::cli

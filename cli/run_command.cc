@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/check_experiment.h"
@@ -32,7 +33,11 @@ void check_training(const AgentOptions& options) {
     if (options.command.size() < 2 || options.command[1].starts_with("-")) return;
     const std::vector<std::string> overrides(options.command.begin() + 2, options.command.end());
     for (const std::string& text : overrides) {
-        if (text.starts_with("-")) return;  // an option of `train`: the ranks read it
+        if (text == "-h" || text == "--help") return;  // the ranks print it
+        if (text.starts_with("-")) {
+            throw ConfigError(fmt::format("train {}: {} is no option; settings are written key=value (docs/config.md)",
+                                          options.command[1], text));
+        }
     }
     const Experiment experiment = read_experiment(options.command[1], overrides);
     check_model(experiment);

@@ -22,7 +22,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr size_t kMaxBadPaths = 100;
 constexpr int kMaxImagesPerClaim = 8;
 
 // What becomes of a bad image under BadImagePolicy::skip. A training step keeps its size, so another image takes the place; an
@@ -111,10 +110,7 @@ public:
                                 .decode_ns = decode_ns_,
                                 .warnings = warnings_,
                                 .starved = starved_};
-        for (const auto& [sample, reason] : bad_) {
-            if (result.bad_paths.size() == kMaxBadPaths) break;
-            result.bad_paths.push_back(reason);
-        }
+        for (const auto& [sample, reason] : bad_) result.bad_paths.push_back(reason);
         return result;
     }
 

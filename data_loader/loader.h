@@ -49,7 +49,7 @@ struct Batch {
 struct LoaderStatistics {
     int64_t images = 0;
     int64_t bad_images = 0;
-    std::vector<std::string> bad_paths;  // the first 100, with reasons
+    std::vector<std::string> bad_paths;  // of each, with its reason
     int64_t decode_ns = 0;               // CPU time of workers in read + decode + augment
     int64_t warnings = 0;                // decoder warnings (kept pixels)
     int64_t starved = 0;                 // calls of next() that had to wait

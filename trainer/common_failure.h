@@ -6,6 +6,8 @@
 
 #include "collectives/communicator.h"
 #include "core/error.h"
+#include "core/world.h"
+#include "net/store.h"
 
 namespace lockstep {
 
@@ -29,5 +31,18 @@ auto in_common(Function&& function) {
 // Collective among ranks that fail alike: makes sure that all do, with the same words, and that nobody leaves while a peer still
 // waits for it. Rethrows the failure, or, when it is this rank's alone, tells the peers and throws it as an ordinary Error.
 [[noreturn]] void fail_together(Communicator& communicator, const CommonFailure& failure);
+
+// The same before there is a communicator. Waits a second for the peers to say so too: they do the same work at the same time.
+[[noreturn]] void fail_together(Store& store, const World& world, const CommonFailure& failure);
+
+// What all ranks do alike before they are connected, such as opening the data: an error of all is told once.
+template <typename Function>
+auto in_common(Store& store, const World& world, Function&& function) {
+    try {
+        return in_common(function);
+    } catch (const CommonFailure& failure) {
+        fail_together(store, world, failure);
+    }
+}
 
 }  // namespace lockstep

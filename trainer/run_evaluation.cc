@@ -1,5 +1,6 @@
 #include "trainer/run_evaluation.h"
 
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +18,25 @@
 namespace lockstep {
 
 namespace {
+
+struct Setup {
+    ThreadBudget threads;
+    std::unique_ptr<Source> source;
+    ReplicaPlan plan;
+};
+
+Setup set_up(const EvaluationJob& job) {
+    const Experiment& experiment = job.experiment;
+    const Manifest manifest = verify_checkpoint(job.checkpoint);
+    if (experiment.data.val.path.empty() && experiment.data.val.source != "synthetic") {
+        throw ConfigError("data.val.path: no validation set is configured; give one with data.val.path=PATH");
+    }
+    const ThreadBudget threads = plan_threads(job.world, static_cast<int>(experiment.train.threads));
+    apply_threads(job.world, threads);
+    return {.threads = threads,
+            .source = open_source(validation_source_options(experiment, manifest.class_names, manifest.num_classes)),
+            .plan = plan_replica(experiment, manifest.num_classes, threads.compute_threads)};
+}
 
 EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const ThreadBudget& threads, ReplicaPlan plan,
                           Communicator& communicator) {
@@ -38,22 +58,15 @@ EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const 
 
 EvaluationResult run_evaluation(const EvaluationJob& job) {
     const Experiment& experiment = job.experiment;
-    const Manifest manifest = verify_checkpoint(job.checkpoint);
-    if (experiment.data.val.path.empty() && experiment.data.val.source != "synthetic") {
-        throw ConfigError("data.val.path: no validation set is configured; give one with data.val.path=PATH");
-    }
-    const ThreadBudget threads = plan_threads(job.world, static_cast<int>(experiment.train.threads));
-    apply_threads(job.world, threads);
-    const auto source = open_source(validation_source_options(experiment, manifest.class_names, manifest.num_classes));
-    ReplicaPlan plan = plan_replica(experiment, manifest.num_classes, threads.compute_threads);
+    Setup setup = in_common(job.store, job.world, [&] { return set_up(job); });
     const auto communicator = make_communicator(job.world, job.store,
                                                 {.backend = experiment.comm.backend,
                                                  .timeout_ms = experiment.comm.timeout_ms,
                                                  .connect_timeout_ms = experiment.comm.start_timeout_ms,
-                                                 .segment_bytes = plan.gradient_bytes(),
+                                                 .segment_bytes = setup.plan.gradient_bytes(),
                                                  .interface = experiment.comm.interface});
     try {
-        return evaluate(job, *source, threads, std::move(plan), *communicator);
+        return evaluate(job, *setup.source, setup.threads, std::move(setup.plan), *communicator);
     } catch (const CommonFailure& failure) {
         fail_together(*communicator, failure);
     } catch (const std::exception& error) {

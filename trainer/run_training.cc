@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <ranges>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/clock.h"
 #include "core/files.h"
@@ -108,6 +111,12 @@ std::string rate_line(const Setup& setup) {
     const LearningRateOptions& options = setup.rate->options();
     return fmt::format("peak {:.6g} = base {:.6g} for {} images, scaled to {}; warmup {} steps from {:.6g}", setup.rate->peak(),
                        options.base, options.base_batch, options.batch_global, options.warmup_steps, setup.rate->start());
+}
+
+std::string images_line(const Sampler& sampler) {
+    const int64_t used = sampler.samples_used_per_epoch();
+    return fmt::format("{} images used, {} dropped, {} steps", used, sampler.options().sample_count - used,
+                       sampler.steps_per_epoch());
 }
 
 // The run proper, once the ranks are connected.
@@ -247,10 +256,21 @@ private:
         return code;
     }
 
+    // Every bad image once, whichever ranks met it.
     void tell_bad_images(const LoaderStatistics& statistics) const {
-        if (statistics.bad_images == 0) return;
-        log::warn_here("{} bad images were replaced by the next good one (data.on_bad_image=skip)", statistics.bad_images);
-        for (const std::string& path : statistics.bad_paths) log::warn_here("bad image {}", path);
+        std::set<std::string> bad;
+        for (const std::string& of_rank :
+             gather_texts(communicator_, fmt::format("{}", fmt::join(statistics.bad_paths, "\n")), "bad images")) {
+            std::istringstream lines(of_rank);
+            for (std::string line; std::getline(lines, line);) bad.insert(line);
+        }
+        if (bad.empty() || !job_.world.is_leader()) return;
+        const fs::path list = fs::path(experiment_.run.dir) / "bad_images.txt";
+        write_file_atomically(list, fmt::format("{}\n", fmt::join(bad, "\n")));
+        log::warn("{} bad images were skipped, each replaced by the next good one (data.on_bad_image=skip); listed in {}",
+                  bad.size(), list.string());
+        constexpr int kShown = 20;
+        for (const std::string& line : bad | std::views::take(kShown)) log::warn("bad image {}", line);
     }
 
     RunFacts make_facts() const {
@@ -275,7 +295,8 @@ private:
         for (const Bucket& bucket : reducer_.plan()) {
             facts.buckets.push_back({.layers = bucket_layers(replica_.arena(), bucket), .bytes = bucket.byte_count()});
         }
-        facts.extra = {{"rate", rate_line(setup_)}, {"launcher", job_.world.launcher}};
+        facts.extra = {
+            {"images per epoch", images_line(*setup_.sampler)}, {"rate", rate_line(setup_)}, {"launcher", job_.world.launcher}};
         return facts;
     }
 
@@ -290,8 +311,7 @@ private:
         log::info("rate: {}", rate_line(setup_));
         log::info("threads: {} compute threads and {} loader threads per rank; {} of {} cores allowed", facts.threads,
                   loader_threads(experiment_, facts.threads), setup_.threads.allowed_cores, setup_.threads.node_cores);
-        log::info("data: {}; per epoch {} images used, {} dropped, {} steps", facts.data, sampler.samples_used_per_epoch(),
-                  sampler.options().sample_count - sampler.samples_used_per_epoch(), sampler.steps_per_epoch());
+        log::info("data: {}; per epoch {}", facts.data, images_line(sampler));
         log::info("validation: {}", setup_.val ? setup_.val->description() : std::string("none"));
         log::info("gradients: {} buckets, {:.2f} MB, overlap {}", facts.buckets.size(),
                   1e-6 * static_cast<double>(replica_.arena().total_count() * static_cast<int64_t>(sizeof(float))),
@@ -323,8 +343,11 @@ private:
 
 ExitCode run_training(const TrainingJob& job) {
     for (const std::string& warning : job.experiment.warnings) log::warn("{}", warning);
-    Setup setup = set_up(job);
-    ReplicaPlan plan = plan_replica(job.experiment, setup.num_classes, setup.threads.compute_threads);
+    auto [setup, plan] = in_common(job.store, job.world, [&] {
+        Setup made = set_up(job);
+        ReplicaPlan its_plan = plan_replica(job.experiment, made.num_classes, made.threads.compute_threads);
+        return std::pair(std::move(made), std::move(its_plan));
+    });
     require_agreement(job.store, job.world, job.experiment.comm.start_timeout_ms, facts_to_agree_on(job.experiment, setup));
     const std::unique_ptr<Communicator> communicator = connect(job, plan.gradient_bytes());
     std::optional<Run> run;

@@ -1,11 +1,14 @@
 #include "tests/process/job.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "interop/safetensors.h"
 
 namespace lockstep::test {
 
@@ -47,6 +50,50 @@ std::vector<std::pair<int64_t, double>> JobTest::metric(const std::string& key, 
         if (object.contains(key)) values.emplace_back(object.at("step").get<int64_t>(), object.at(key).get<double>());
     }
     return values;
+}
+
+Tensors JobTest::tensors(const std::string& name) const {
+    const fs::path checkpoint = newest_checkpoint(run_dir(name));
+    return checkpoint.empty() ? Tensors() : read_tensors(checkpoint / "model.safetensors");
+}
+
+std::string JobTest::copy_case(const std::string& sample, const std::string& name) const {
+    const fs::path place = folder_ / name;
+    fs::create_directories(place.parent_path());
+    fs::copy(sample_file(sample), place, fs::copy_options::recursive);
+    return place.string();
+}
+
+Tensors read_tensors(const fs::path& file) {
+    Tensors tensors;
+    const auto opened = SafetensorsFile::open(file);
+    for (const NamedTensor& tensor : opened->tensors()) {
+        std::vector<float> values(tensor.bytes.size() / sizeof(float));
+        std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(float));
+        tensors[tensor.name] = std::move(values);
+    }
+    return tensors;
+}
+
+double relative_difference(const Tensors& left, const Tensors& right) {
+    double difference = 0.0;
+    double size = 0.0;
+    for (const auto& [name, values] : right) {
+        const std::vector<float>& others = left.at(name);
+        for (size_t index = 0; index < values.size(); ++index) {
+            difference += std::pow(double{others.at(index)} - double{values[index]}, 2);
+            size += std::pow(double{values[index]}, 2);
+        }
+    }
+    return std::sqrt(difference / size);
+}
+
+std::string sample_file(const std::string& name) { return std::string(LOCKSTEP_SOURCE) + "/tests/cases/" + name; }
+
+int count(const std::string& text, const std::string& piece) {
+    int found = 0;
+    for (size_t at = text.find(piece); at != std::string::npos; at = text.find(piece, at + piece.size())) ++found;
+    return found;
 }
 
 fs::path newest_checkpoint(const fs::path& run_dir) {

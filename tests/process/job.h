@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,13 @@ namespace lockstep::test {
 std::string lockstep_program();
 std::string tiny_config();
 Program::Environment test_environment();  // where the sample pictures lie; no launcher's variables
+
+using Tensors = std::map<std::string, std::vector<float>>;
+Tensors read_tensors(const std::filesystem::path& file);
+double relative_difference(const Tensors& left, const Tensors& right);  // norm of the difference over the norm of `right`
+
+std::string sample_file(const std::string& name);  // in tests/cases
+int count(const std::string& text, const std::string& piece);
 
 class JobTest : public ::testing::Test {
 protected:
@@ -29,6 +37,11 @@ protected:
     std::string weights(const std::string& name = "run") const;
     // The lines of metrics.jsonl that have `key`: (step, value).
     std::vector<std::pair<int64_t, double>> metric(const std::string& key, const std::string& name = "run") const;
+
+    // The tensors of a run's newest checkpoint by name.
+    Tensors tensors(const std::string& name = "run") const;
+    // Copies a sample file or folder of tests/cases into this test's folder, under `name`; returns the new place.
+    std::string copy_case(const std::string& sample, const std::string& name) const;
 
     TemporaryFolder folder_;
 

@@ -1,5 +1,6 @@
 // Ways to start a job, and every way to start it wrongly.
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,11 +18,6 @@ namespace {
 
 class LauncherTest : public JobTest {
 protected:
-    static int count(const std::string& text, const std::string& piece) {
-        int found = 0;
-        for (size_t at = text.find(piece); at != std::string::npos; at = text.find(piece, at + piece.size())) ++found;
-        return found;
-    }
     static std::vector<std::string> ranks_of(int ranks, const std::string& shell_line) {
         return {lockstep_program(), "run", "--nproc-per-node", std::to_string(ranks), "--", "/bin/bash", "-c", shell_line};
     }
@@ -56,6 +52,8 @@ private:
     int socket_;
     int port_ = 0;
 };
+
+std::string free_port() { return std::to_string(HeldPort().port()); }
 
 TEST_F(LauncherTest, TwoJobsAtOnceDoNotMeet) {
     Program first(job(2, {"train.duration=2ep"}, "first"), test_environment());
@@ -173,15 +171,138 @@ TEST_F(LauncherTest, OneProcessMissingOrTwoWithOneRankEndWithinTheLimit) {
     expect_failures(std::move(doubled), "rank 1");
 }
 
-TEST_F(LauncherTest, MpirunStartsTheSameProgram) {
+TEST_F(LauncherTest, UnequalWorldSizesEndWithinTheLimitAndAreNamed) {
+    const auto start = [&](const std::string& rank, const std::string& size) {
+        return std::make_unique<Program>(train({"comm.start_timeout=10s"}),
+                                         Program::Environment{{"RANK", rank},
+                                                              {"WORLD_SIZE", size},
+                                                              {"LOCAL_RANK", rank},
+                                                              {"LOCAL_WORLD_SIZE", size},
+                                                              {"MASTER_ADDR", "127.0.0.1"},
+                                                              {"MASTER_PORT", "29891"},
+                                                              {"LOCKSTEP_TEST_CASES", sample_file("")}});
+    };
+    const auto two = start("0", "2");
+    const auto three = start("1", "3");
+    const Outcome first = two->wait(15.0);
+    const Outcome second = three->wait(15.0);
+    EXPECT_NE(first.exit_code, 0) << first.output;
+    EXPECT_NE(second.exit_code, 0) << second.output;
+    EXPECT_FALSE(first.timed_out || second.timed_out);
+    EXPECT_NE((first.output + second.output).find("an earlier rank said"), std::string::npos) << first.output << second.output;
+}
+
+TEST_F(LauncherTest, OfTwoJobsWithOneExplicitPortTheSecondIsRefusedAndTheFirstGoesOn) {
+    const std::string port = free_port();
+    const auto with_port = [&](const std::string& name) {
+        std::vector<std::string> command = job(2, {"train.duration=100000ep", "train.eval_every=never"}, name);
+        command.insert(command.begin() + 2, {"--master-port", port});
+        return command;
+    };
+    Program first(with_port("first"), test_environment());
+    ASSERT_TRUE(first.wait_for_output("step 2/", 30.0)) << first.output_so_far();
+    const Outcome second = run(with_port("second"), 10.0, test_environment());
+    EXPECT_EQ(second.exit_code, 4) << second.output;
+    EXPECT_LT(second.seconds, 5.0);
+    EXPECT_TRUE(second.says(port)) << second.output;
+    EXPECT_TRUE(process_exists(first.pid()));
+    first.signal(SIGTERM);
+    EXPECT_EQ(first.wait(10.0).exit_code, 143);
+    Program third(with_port("third"), test_environment());  // the port is free again
+    EXPECT_TRUE(third.wait_for_output("step 2/", 30.0)) << third.output_so_far();
+    third.signal(SIGTERM);
+    third.wait(10.0);
+}
+
+class ForeignLauncherTest : public LauncherTest {
+protected:
+    // The same program under another launcher ends with the bits of our own.
+    void expect_same_run(std::vector<std::string> launcher, const std::string& name, const std::string& shown) const {
+        const std::vector<std::string> program = train({}, name);
+        launcher.insert(launcher.end(), program.begin(), program.end());
+        const Outcome outcome = run(launcher, 60.0, test_environment());
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        EXPECT_TRUE(outcome.says("world: 2 ranks")) << outcome.output;
+        EXPECT_TRUE(outcome.says(shown)) << outcome.output;
+        ASSERT_EQ(run_job(2, {"train.duration=3it"}, "own").exit_code, 0);
+        ASSERT_FALSE(weights("own").empty());
+        EXPECT_EQ(weights(name), weights("own"));
+    }
+};
+
+TEST_F(ForeignLauncherTest, MpirunStartsTheSameProgram) {
     if (!installed("mpirun")) GTEST_SKIP() << "mpirun is not installed";
-    std::vector<std::string> command = {"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"};
-    const std::vector<std::string> program = train({}, "mpi");
-    command.insert(command.end(), program.begin(), program.end());
-    const Outcome outcome = run(command, 60.0, test_environment());
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-    ASSERT_EQ(run_job(2, {"train.duration=3it"}, "own").exit_code, 0);
-    EXPECT_EQ(weights("mpi"), weights("own"));
+    expect_same_run({"mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"}, "mpi", "started by");
+}
+
+TEST_F(ForeignLauncherTest, TorchrunStartsTheSameProgram) {
+    const std::string python = "/usr/bin/python3";  // the system's, whose packages torch belongs to
+    if (run({python, "-c", "import torch.distributed.run"}, 60.0).exit_code != 0) GTEST_SKIP() << "torchrun is not installed";
+    expect_same_run({python, "-m", "torch.distributed.run", "--no_python", "--nproc_per_node", "2", "--master_port", free_port()},
+                    "torchrun", "started by torchrun");
+}
+
+class LogTest : public LauncherTest {
+protected:
+    static void expect_whole_lines(const std::string& output) {
+        EXPECT_EQ(output.find('\r'), std::string::npos);
+        EXPECT_EQ(output.find('\x1b'), std::string::npos);
+        ASSERT_FALSE(output.empty());
+        EXPECT_EQ(output.back(), '\n');
+    }
+};
+
+TEST_F(LogTest, AWarningOfAllRanksAndProgressAreToldOnceAndAnErrorOfOneWithItsRank) {
+    const std::vector<std::string> options = {"train.duration=2ep", "lr.warmup_from=1"};
+    const Outcome good = run_job(4, options, "good");
+    ASSERT_EQ(good.exit_code, 0) << good.output;
+    expect_whole_lines(good.output);
+    EXPECT_EQ(count(good.output, "warmup_from"), 1) << good.output;
+    for (int step = 1; step <= 10; ++step) EXPECT_EQ(count(good.output, fmt::format("step {}/10 ", step)), 1);
+
+    // One picture that rank 2 meets in the second step.
+    copy_case("sets/set101/train", "train");
+    const std::string path = "data.train.path=" + (folder_ / "train").string();
+    const Outcome order = run({lockstep_program(), "data", "order", tiny_config(), path, "--ranks", "4"}, 20.0, test_environment());
+    const size_t row = order.output.find("\n0\t1\t2\t") + 1;
+    ASSERT_NE(row, 0U) << order.output;
+    const std::string line = order.output.substr(row, order.output.find('\n', row) - row);
+    const std::string picture = line.substr(line.rfind('\t') + 1);
+    write_file_atomically(picture, "no picture");
+    std::vector<std::string> bad_options = options;
+    bad_options.push_back(path);
+    const Outcome bad = run_job(4, bad_options, "bad");
+    EXPECT_EQ(bad.exit_code, 3) << bad.output;
+    expect_whole_lines(bad.output);
+    EXPECT_TRUE(bad.says("[rank 2] error: " + picture)) << bad.output;
+    EXPECT_EQ(bad.last_line().find("[2]: [rank 2] error: " + picture), 0U) << "the first cause is the last line: " << bad.output;
+    for (const char* warning : {"lr.warmup_from", "they slow each other down"})
+        EXPECT_LE(count(bad.output, warning), 1) << bad.output;
+}
+
+TEST_F(LogTest, TheLastLineIsWholeEvenWhenTheLauncherIsKilled) {
+    Program program(job(4, {"train.duration=100000ep", "train.eval_every=never"}), test_environment());
+    ASSERT_TRUE(program.wait_for_output("step 9/", 30.0));
+    program.signal(SIGKILL);
+    const Outcome outcome = program.wait(5.0);
+    expect_whole_lines(outcome.output);
+}
+
+TEST_F(LauncherTest, RanksShareTheAllowedCoresUnlessThreadsAreSet) {
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    const int cores = CPU_COUNT(&allowed);
+    const Outcome automatic = run_job(2, {"train.duration=3it", "train.threads=auto"}, "auto");
+    ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
+    const size_t at = automatic.output.find("threads: ");
+    ASSERT_NE(at, std::string::npos) << automatic.output;
+    const int threads = std::stoi(automatic.output.substr(at + 9));
+    EXPECT_LE(2 * threads, std::max(2, cores));
+    EXPECT_TRUE(automatic.says(fmt::format("; {} of ", cores))) << automatic.output;
+    const Outcome set = run_job(2, {"train.duration=3it", fmt::format("train.threads={}", cores)}, "set");
+    ASSERT_EQ(set.exit_code, 0) << set.output;
+    EXPECT_TRUE(set.says(fmt::format("threads: {} compute threads", cores))) << set.output;
+    EXPECT_EQ(count(set.output, "warning:"), 1) << set.output;
 }
 
 TEST_F(LauncherTest, OneCoreForTwoRanksIsWarnedAbout) {

@@ -1,0 +1,70 @@
+// `lockstep data order`: which sample of a run goes to which rank and step. Reads names only; decodes nothing.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "configs/experiment.h"
+#include "data_loader/sampler.h"
+#include "data_loader/source.h"
+#include "trainer/recipe.h"
+
+namespace lockstep::cli {
+
+namespace {
+
+struct Arguments {
+    std::string config;
+    std::vector<std::string> overrides;
+    int epochs = 1;
+    int ranks = 1;
+};
+
+void print_step(const Source& source, const Sampler& sampler, const std::vector<int64_t>& order, int64_t epoch, int64_t step,
+                int ranks) {
+    Record record;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const WorkerRange mine = workers_of_rank(sampler.workers_in_step(step), rank, ranks);
+        for (int64_t worker = mine.first; worker < mine.last; ++worker) {
+            for (int64_t place = 0; place < sampler.samples_in_worker(step, worker); ++place) {
+                const int64_t sample = order[static_cast<size_t>(sampler.position(step, worker) + place)];
+                source.read(sample, record);
+                fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", epoch, epoch * sampler.steps_per_epoch() + step, rank, worker, sample,
+                           record.label, record.key);
+            }
+        }
+    }
+}
+
+int print_order(const Arguments& arguments) {
+    const Experiment experiment = read_experiment(arguments.config, arguments.overrides);
+    check_world(experiment, arguments.ranks);
+    const std::unique_ptr<Source> source = open_source(training_source_options(experiment));
+    const Sampler sampler(sampler_options(experiment, source->size()));
+    fmt::print("epoch\tstep\trank\tworker\tsample\tlabel\tname\n");
+    for (int64_t epoch = 0; epoch < arguments.epochs; ++epoch) {
+        const std::vector<int64_t> order = sampler.permutation(epoch);
+        for (int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
+            print_step(*source, sampler, order, epoch, step, arguments.ranks);
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_data_order(CLI::App& data, Action& chosen) {
+    const auto arguments = std::make_shared<Arguments>();
+    CLI::App* command = data.add_subcommand("order", "Print the order of the training samples: step, rank, virtual worker, name");
+    command->footer("Example: lockstep data order configs/quickstart.yaml run.seed=7 --epochs 3 --ranks 2");
+    command->add_option("config", arguments->config, "The experiment (YAML)")->required();
+    command->add_option("overrides", arguments->overrides, "key=value, as for `lockstep train`");
+    command->add_option("--epochs", arguments->epochs, "Epochs to print")->check(CLI::PositiveNumber)->capture_default_str();
+    command->add_option("--ranks", arguments->ranks, "Ranks of the run")->check(CLI::PositiveNumber)->capture_default_str();
+    command->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return print_order(*arguments); }; });
+}
+
+}  // namespace lockstep::cli
