@@ -29,6 +29,7 @@ protected:
                                         "model.num_classes=3",
                                         fmt::format("data.train.synthetic_size={}", images),
                                         "data.train.pipeline=[]",
+                                        "data.val.pipeline=[]",
                                         "checkpoint.every=never",
                                         "report.html=false"};
         all.insert(all.end(), more.begin(), more.end());
