@@ -182,6 +182,8 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"model.image_size", text(model.image_size)},
             {"model.channels", text(model.channels)},
             {"model.dropout", text(model.dropout)},
+            {"model.zero_init_last_bn", text(model.zero_init_last_bn)},
+            {"train.precision", experiment.train.precision},
             {"data.train.pipeline", text_of(data.train.pipeline)},
             {"data.mean", text(data.mean)},
             {"data.std", text(data.stddev)},

@@ -16,6 +16,7 @@ struct TestNetworkOptions {
     int batch = 2;
     int threads = 1;
     uint64_t seed = 1;
+    int state_buffers = 0;  // of an optimizer
 };
 
 struct TestBatch {

@@ -14,6 +14,8 @@
 #include "interop/safetensors.h"
 #include "tests/unit/trainer/training_run.h"
 #include "trainer/checkpoint.h"
+#include "trainer/recipe.h"
+#include "trainer/resume.h"
 
 namespace lockstep {
 namespace {
@@ -136,9 +138,25 @@ TEST_F(ResumeTest, AnotherBatchSeedOrNetworkIsRefusedByName) {
     other.model.arch = "tiny_cnn";
     EXPECT_THAT(train(1, other).front().message, HasSubstr("model.arch was tiny_bn there and is tiny_cnn now"));
     other = experiment;
+    other.model.zero_init_last_bn = !experiment.model.zero_init_last_bn;
+    EXPECT_THAT(train(1, other).front().message, HasSubstr("model.zero_init_last_bn was true there and is false now"));
+    other = experiment;
     other.data.train.synthetic_size = 61;
     EXPECT_THAT(train(1, other).front().message, HasSubstr("the training data's fingerprint"));
     EXPECT_FALSE(train(1, experiment).front().failed) << "a longer run continues";
+}
+
+TEST(Continuation, AnotherPrecisionIsRefusedByName) {
+    Experiment experiment;
+    const Manifest manifest{.result_keys = result_keys(experiment, 10), .train_fingerprint = 7};
+    require_continuation(manifest, manifest.result_keys, 7, "step-4");
+    experiment.train.precision = "bf16";
+    try {
+        require_continuation(manifest, result_keys(experiment, 10), 7, "step-4");
+        FAIL() << "nothing was refused";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("train.precision was fp32 there and is bf16 now"));
+    }
 }
 
 class WeightsTest : public ResumeTest {
