@@ -80,6 +80,11 @@ public:
     virtual void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) = 0;
     virtual void barrier(CollectiveLabel label) = 0;
 
+    // This rank is computing and gets on: peers that wait for it do not count the time before as silence. Cheap, from any thread;
+    // call it at least once per micro-batch. Backends that cannot pass it on ignore it: there comm.timeout must exceed the longest
+    // stretch between two collectives.
+    virtual void note_progress() noexcept {}
+
     // Tells all peers at once that this rank gives up; their waits end with a CommError that carries `reason`. Never throws.
     virtual void abort(std::string_view reason) noexcept = 0;
 

@@ -88,11 +88,17 @@ void LocalGroup::wait_for_all() {
     Patience patience(spare_cores_);
     for (int peer = 0; peer < world_.size; ++peer) {
         const std::atomic<uint64_t>& phase = segment_.rank_control(peer).phase;
+        const std::atomic<uint64_t>& progress = segment_.rank_control(peer).progress;
+        uint64_t seen_progress = progress.load(std::memory_order_relaxed);
         while (phase.load(std::memory_order_acquire) < phase_) {
             if (patience.spin()) continue;
             throw_if_aborted();
             const int64_t now = now_ns();
             if (now >= next_health_ns) {
+                if (const uint64_t latest = progress.load(std::memory_order_relaxed); latest != seen_progress) {
+                    seen_progress = latest;
+                    progress_ns = now;
+                }
                 check_health(peer, now - start_ns, now - progress_ns);
                 next_health_ns = now + kHealthPeriodNs;
             }
@@ -165,6 +171,8 @@ void LocalGroup::fail(const std::string& text) {
     tell_all(text);
     throw CommError(text);
 }
+
+void LocalGroup::note_progress() noexcept { segment_.rank_control(world_.rank).progress.fetch_add(1, std::memory_order_relaxed); }
 
 void LocalGroup::abort(std::string_view reason) noexcept {
     char text[SegmentControl::kReasonBytes];

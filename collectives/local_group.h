@@ -1,6 +1,6 @@
 // How the ranks of a node walk through an operation together: each announces phases in its own flag and waits for the others'
 // flags. Every wait ends: by arrival, by the abort word, by a peer's death, or by `timeout_ms` without progress. Used by one
-// thread, but for `abort`.
+// thread, but for `abort` and `note_progress`.
 #pragma once
 
 #include <atomic>
@@ -30,6 +30,8 @@ public:
     // Sleeps, but not through an abort. For artificial delays.
     void sleep_ns(int64_t duration_ns);
 
+    // From any thread: this rank computes and gets on, so the peers' time limits start anew.
+    void note_progress() noexcept;
     void abort(std::string_view reason) noexcept;
 
 private:

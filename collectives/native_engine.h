@@ -26,6 +26,7 @@ public:
     std::string_view name() const override { return "native"; }
     MemoryPool& gradient_pool() override { return pool_; }
     void run(const Operation& operation, WorkTimes& times) override;
+    void note_progress() noexcept override { group_.note_progress(); }
     void abort(std::string_view reason) noexcept override { group_.abort(reason); }
 
 private:

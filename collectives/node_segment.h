@@ -24,6 +24,8 @@ struct RankControl {
     alignas(128) std::atomic<uint64_t> phase;
     // Of operation s in slot s % 2: a rank overwrites it two operations later, when all have passed the one between.
     alignas(128) OperationSignature signatures[2];
+    // Counts signs of life of this rank's compute thread between its announcements.
+    alignas(128) std::atomic<uint64_t> progress;
     alignas(128) std::atomic<uint32_t> state;  // RankState
     int32_t pid;
 };

@@ -18,6 +18,7 @@ public:
         : experiment_(experiment), origins_(origins), file_(file) {}
 
     void check_all() {
+        check_run();
         check_data();
         check_batch();
         check_warmup();
@@ -38,6 +39,13 @@ private:
     }
     void warn(const std::string& name, const std::string& text) {
         experiment_.warnings.push_back(fmt::format("{}: {}: {}", place(name), name, text));
+    }
+
+    void check_run() const {
+        if (experiment_.run.dir.empty())
+            fail("run.dir", "found nothing; allowed: the path of a folder, which is made when missing");
+        const int64_t channels = experiment_.model.channels;
+        if (channels != 1 && channels != 3) fail("model.channels", fmt::format("found {}; allowed: 3, or 1 for grey", channels));
     }
 
     void check_data() const {

@@ -264,14 +264,19 @@ std::vector<SchemaRow> comm_rows() {
          .range = {.min = 4, .max = 1e12}},
         {.name = "comm.last_bucket",
          .field = [](Experiment& e) -> Field { return &e.comm.last_bucket_bytes; },
-         .doc = "Size of the last bucket of a step, the one whose transfer nothing can hide.",
+         .doc =
+             "Size of the last bucket of a step, the one whose transfer nothing can hide; `auto`: an eighth of the gradients, at "
+             "most 1 MiB.",
          .unit = ValueUnit::bytes,
-         .range = {.min = 4, .max = 1e12}},
+         .range = {.min = 4, .max = 1e12},
+         .keyword = Keyword{"auto", 0}},
         {"comm.overlap", [](Experiment& e) -> Field { return &e.comm.overlap; },
          "Send buckets while back-propagation is still running; false: all at its end."},
         {.name = "comm.timeout",
          .field = [](Experiment& e) -> Field { return &e.comm.timeout_ms; },
-         .doc = "Lack of progress of a peer after which it counts as lost.",
+         .doc = "Lack of progress of a peer after which it counts as lost. Over gloo a peer that computes shows no progress, so "
+                "allow for "
+                "the longest micro-batch there.",
          .unit = ValueUnit::milliseconds,
          .range = {.min = 100, .max = 86'400'000.0}},
         {.name = "comm.start_timeout",

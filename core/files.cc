@@ -1,12 +1,15 @@
 #include "core/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -74,6 +77,33 @@ void make_directories(const fs::path& path) {
         throw DeviceError(
             fmt::format("cannot create folder {}: {}; check the path and its permissions", path.string(), error.message()));
     }
+}
+
+FolderLock::FolderLock(const fs::path& folder, int64_t patience_ms, std::string_view use) {
+    const fs::path path = folder / ".lock";
+    descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) {
+        throw DeviceError(
+            fmt::format("cannot open {}: {}; check the permissions of the folder", path.string(), std::strerror(errno)));
+    }
+    constexpr int64_t kPauseMs = 50;
+    for (int64_t waited_ms = 0; flock(descriptor_, LOCK_EX | LOCK_NB) != 0; waited_ms += kPauseMs) {
+        const int reason = errno;
+        if (reason == EWOULDBLOCK && waited_ms < patience_ms) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+            continue;
+        }
+        close(std::exchange(descriptor_, -1));
+        if (reason == ENOLCK || reason == ENOTSUP || reason == ENOSYS) return;  // a file system without locks: nothing to hold
+        if (reason != EWOULDBLOCK) {
+            throw DeviceError(fmt::format("cannot lock {}: {}; choose another folder", path.string(), std::strerror(reason)));
+        }
+        throw DeviceError(fmt::format("{} is in use: {}; wait for its end or choose another folder", folder.string(), use));
+    }
+}
+
+FolderLock::~FolderLock() {
+    if (descriptor_ >= 0) close(descriptor_);
 }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -22,6 +23,19 @@ void write_file_atomically(const fs::path& path, std::span<const std::string_vie
 
 // Creates the folder and its parents; no error when it exists. Throws DeviceError.
 void make_directories(const fs::path& path);
+
+// Holds a folder for one process, by an advisory lock on a file in it that the kernel drops when the process ends, however it ends.
+class FolderLock {
+public:
+    // Waits up to `patience_ms` for a holder that is just ending, then throws DeviceError. `use` says in the message what for.
+    FolderLock(const fs::path& folder, int64_t patience_ms, std::string_view use);
+    FolderLock(const FolderLock&) = delete;
+    FolderLock& operator=(const FolderLock&) = delete;
+    ~FolderLock();
+
+private:
+    int descriptor_ = -1;
+};
 
 // A read-only map of a whole file. Pages come from the page cache: cheap to open, no copy. Throws DataError.
 class MappedFile {

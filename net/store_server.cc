@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <limits>
 #include <list>
 #include <thread>
@@ -68,7 +69,10 @@ public:
           port_(bound_port(listener_.get())),
           job_id_(std::move(job_id)),
           stop_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        check(stop_event_.is_open(), "eventfd");
+        if (!stop_event_.is_open()) {
+            throw DeviceError(fmt::format("no event descriptor for the store: {}; raise the limit of open files (ulimit -n)",
+                                          std::strerror(errno)));
+        }
         thread_ = std::thread([this] { serve(); });
     }
 

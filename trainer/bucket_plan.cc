@@ -21,6 +21,15 @@ int64_t entry_bytes(const ParameterArena& arena, size_t entry) {
     return (entry_end_offset(arena, entry) - arena.entries()[entry].offset) * kFloatBytes;
 }
 
+// Nothing can hide the last bucket's transfer, so it is small beside the rest: latency is paid once more for a tail of little
+// bytes.
+int64_t last_bucket_limit(const ParameterArena& arena, const BucketPlanOptions& options) {
+    constexpr int64_t kMostBytes = 1 << 20;
+    const int64_t limit =
+        options.last_bucket_bytes > 0 ? options.last_bucket_bytes : std::min(kMostBytes, arena.total_count() * kFloatBytes / 8);
+    return std::min(options.bucket_bytes, limit);
+}
+
 // The control entry and as many of the entries before it as the last bucket may hold.
 size_t first_entry_of_last_bucket(const ParameterArena& arena, int64_t limit_bytes) {
     size_t first = arena.entries().size() - 1;
@@ -32,7 +41,7 @@ size_t first_entry_of_last_bucket(const ParameterArena& arena, int64_t limit_byt
 }  // namespace
 
 BucketPlan plan_buckets(const ParameterArena& arena, const BucketPlanOptions& options) {
-    check(options.bucket_bytes > 0 && options.last_bucket_bytes > 0, "bucket sizes are positive");
+    check(options.bucket_bytes > 0 && options.last_bucket_bytes >= 0, "bucket sizes are positive");
     BucketPlan plan;
     const auto close = [&](size_t begin, size_t end) {
         if (begin == end) return;
@@ -40,7 +49,7 @@ BucketPlan plan_buckets(const ParameterArena& arena, const BucketPlanOptions& op
         plan.push_back(
             {.entry_begin = begin, .entry_end = end, .offset = offset, .count = entry_end_offset(arena, end - 1) - offset});
     };
-    const size_t last_begin = first_entry_of_last_bucket(arena, std::min(options.bucket_bytes, options.last_bucket_bytes));
+    const size_t last_begin = first_entry_of_last_bucket(arena, last_bucket_limit(arena, options));
     size_t begin = 0;
     int64_t bytes = 0;
     for (size_t entry = 0; entry < last_begin; ++entry) {

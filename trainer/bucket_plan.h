@@ -10,8 +10,8 @@
 namespace lockstep {
 
 struct BucketPlanOptions {
-    int64_t bucket_bytes = 8 << 20;       // a bucket is closed before it would exceed this; a larger tensor travels alone
-    int64_t last_bucket_bytes = 1 << 20;  // of the last one, which nothing can hide: as small as its tensors allow
+    int64_t bucket_bytes = 8 << 20;  // a bucket is closed before it would exceed this; a larger tensor travels alone
+    int64_t last_bucket_bytes = 0;   // limit of the last one, which nothing can hide; 0: an eighth of all, at most 1 MiB
 };
 
 // Entries [entry_begin, entry_end) of the arena: floats [offset, offset + count) of the gradient buffer, alignment gaps included.

@@ -68,7 +68,10 @@ EvaluationResult Evaluator::run(int64_t step) {
     std::vector<BatchTally> mine(rounds);
     const auto loader = make_evaluation_loader(source_, static_cast<int>(rank), static_cast<int>(world_size), options_);
     size_t round = 0;
-    while (const std::optional<Batch> batch = loader->next()) mine.at(round++) = tally(*batch);
+    while (const std::optional<Batch> batch = loader->next()) {
+        mine.at(round++) = tally(*batch);
+        communicator_.note_progress();
+    }
 
     std::vector<BatchTally> all(rounds * world_size);
     communicator_.allgather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),

@@ -22,7 +22,15 @@ uint64_t parse_hex(const std::string& text) {
     return value;
 }
 
-Manifest from_json(const Json& json) {
+// Over the text of everything else in the file.
+std::string checksum_of(const Json& json) { return hash_hex(hash_text(json.dump(2))); }
+
+Manifest from_json(Json json) {
+    const std::string expected = json.at("checksum").get<std::string>();
+    json.erase("checksum");
+    if (const std::string found = checksum_of(json); found != expected) {
+        throw std::invalid_argument(fmt::format("its content has checksum {}, not {} as it says; it was changed", found, expected));
+    }
     const int version = json.at("format_version").get<int>();
     if (version != Manifest::kFormatVersion) {
         throw std::invalid_argument(fmt::format("format version {} is not {}", version, Manifest::kFormatVersion));
@@ -56,7 +64,7 @@ std::string to_json(const Manifest& manifest) {
     for (const auto& [key, value] : manifest.result_keys) keys[key] = value;
     Json optimizer = Json::object();
     for (const auto& [key, value] : manifest.optimizer) optimizer[key] = value;
-    const Json json = {
+    Json json = {
         {"format_version", Manifest::kFormatVersion},
         {"step", manifest.step},
         {"epoch", manifest.epoch()},
@@ -74,6 +82,7 @@ std::string to_json(const Manifest& manifest) {
         {"num_classes", manifest.num_classes},
         {"class_names", manifest.class_names},
         {"files", manifest.files}};
+    json["checksum"] = checksum_of(json);
     return json.dump(2) + "\n";
 }
 

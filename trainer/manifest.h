@@ -1,4 +1,5 @@
-// What a checkpoint says about itself: manifest.json. A folder without one is no checkpoint.
+// What a checkpoint says about itself: manifest.json. A folder without one is no checkpoint. It ends with a checksum of itself, so
+// that a changed step or seed is noticed like a changed weight.
 #pragma once
 
 #include <cstdint>

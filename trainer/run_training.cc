@@ -28,6 +28,8 @@ namespace lockstep {
 
 namespace {
 
+constexpr int64_t kLockPatienceMs = 5'000;  // ranks of a killed job take moments to end
+
 // What follows from configuration and data alone, the same on every rank.
 struct Setup {
     ThreadBudget threads;
@@ -184,6 +186,7 @@ private:
         std::string mine;
         run_on_leader(communicator_, experiment_.comm.timeout_ms, "checkpoint search", 0, [&] {
             make_directories(experiment_.run.dir);
+            folder_lock_.emplace(experiment_.run.dir, kLockPatienceMs, "another job trains in this run.dir");
             if (const auto path = choose_checkpoint(experiment_)) mine = path->string();
         });
         return gather_texts(communicator_, mine, "checkpoint").front();
@@ -333,6 +336,7 @@ private:
     Replica replica_;
     GradientReducer reducer_;
     CheckpointFolder checkpoints_;
+    std::optional<FolderLock> folder_lock_;  // the leader's, from before the first look at run.dir to the end
 };
 
 }  // namespace

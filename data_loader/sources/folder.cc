@@ -22,6 +22,16 @@ struct FolderEntry {
     int32_t label = 0;
 };
 
+// Follows symbolic links; one that leads in a circle ends here.
+bool is_folder(const fs::directory_entry& entry) {
+    std::error_code error;
+    const bool folder = entry.is_directory(error);
+    if (error && error != std::errc::no_such_file_or_directory) {
+        throw DataError(fmt::format("cannot read {}: {}; repair or remove it", entry.path().string(), error.message()));
+    }
+    return folder;
+}
+
 class FolderSource final : public Source {
 public:
     FolderSource(const SourceOptions& options) : root_(options.path) {
@@ -70,7 +80,7 @@ private:
         std::error_code error;
         for (const fs::directory_entry& entry : fs::directory_iterator(root_, error)) {
             std::string name = entry.path().filename().string();
-            if (name.starts_with('.') || !entry.is_directory()) {
+            if (name.starts_with('.') || !is_folder(entry)) {
                 ++ignored_;
             } else {
                 found.push_back(std::move(name));
@@ -98,7 +108,7 @@ private:
             const fs::path relative = folder / name;
             if (name.starts_with('.')) {
                 ++ignored_;
-            } else if (entry.is_directory()) {
+            } else if (is_folder(entry)) {
                 add_files(relative, label);
             } else if (!has_image_suffix(name)) {
                 ++ignored_;

@@ -134,6 +134,22 @@ TEST_P(CommunicatorFault, ARankKilledBetweenOperationsIsFoundAtTheNextWait) {
     EXPECT_LT(fault_.seconds_until(outcomes[0].end_ns), notice_limit_s());
 }
 
+// A rank that has more micro-batches than the others, or a slow processor, is not lost as long as it gets on.
+TEST(NativeProgress, ARankThatComputesLongerThanTheTimeLimitIsNotLost) {
+    const auto outcomes = testing_support::ProcessGroup{.size = 2}.run([](const World& world, Store& store) {
+        CommunicatorOptions options{.backend = "native", .timeout_ms = 500};
+        const auto communicator = make_communicator(world, store, options);
+        communicator->barrier({.what = "start"});
+        for (int part = 0; world.rank == 1 && part < 30; ++part) {
+            sleep_ms(50);
+            communicator->note_progress();
+        }
+        communicator->barrier({.what = "after a long computation"});
+        return std::string("met");
+    });
+    for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "met");
+}
+
 TEST_P(CommunicatorFault, AStoppedRankIsAnErrorAfterTheTimeLimit) {
     CommunicatorOptions impatient = options();
     impatient.timeout_ms = 700;

@@ -44,6 +44,11 @@ TEST_F(ConfigTest, ThePipelinesLastSizeMustBeTheModels) {
         HasSubstr("command line: data.train.pipeline: random_crop gives images of 28x28, but model.image_size is 32"));
 }
 
+TEST_F(ConfigTest, TheFolderHasANameAndImagesAreGreyOrColoured) {
+    EXPECT_THAT(error_of(kMinimal, {"run.dir="}), HasSubstr("run.dir: found nothing"));
+    EXPECT_THAT(error_of(kMinimal + "model: {channels: 2}\n"), HasSubstr("found 2; allowed: 3, or 1 for grey"));
+}
+
 TEST_F(ConfigTest, OneWorkerPerRankIsTheLeast) {
     const Experiment experiment = read(kMinimal + "batch: {global: 64, per_replica: 32}\n").experiment;
     EXPECT_NO_THROW(check_world(experiment, 1));

@@ -38,6 +38,14 @@ TEST_F(FilesTest, FailedWriteKeepsTheOldFile) {
     EXPECT_EQ(files_in_folder(), 1U);
 }
 
+TEST_F(FilesTest, AFolderIsHeldByOneAtATime) {
+    {
+        const FolderLock first(folder_, 0, "held");
+        EXPECT_THROW(FolderLock(folder_, 100, "held"), DeviceError);
+    }
+    EXPECT_NO_THROW(FolderLock(folder_, 0, "held"));
+}
+
 TEST_F(FilesTest, MissingFileIsADataErrorWithItsPath) {
     try {
         read_file(folder_ / "absent");

@@ -66,6 +66,12 @@ TEST_F(SourcesTest, AnEmptyClassFolderKeepsItsNumberAndIsNamed) {
     expect_all(source->description(), {"class \"b\" is empty"});
 }
 
+TEST_F(SourcesTest, ALinkInACircleIsADataError) {
+    write("circle/cat/a.jpg", jpeg());
+    fs::create_directory_symlink("..", folder_ / "circle/cat/up");
+    EXPECT_NE(error_of({.path = (folder_ / "circle").string()}).find("Too many levels of symbolic links"), std::string::npos);
+}
+
 TEST_F(SourcesTest, WrongClassCountsAndMissingFoldersAreErrors) {
     expect_all(error_of({.path = case_file("sets/folders/train").string(), .num_classes = 3}), {"4 classes", "3"});
     EXPECT_FALSE(error_of({.path = (folder_ / "absent").string()}).empty());

@@ -60,6 +60,13 @@ TEST(BucketPlan, TheLastBucketHoldsControlAndWhatFitsOfTheFirstLayers) {
     EXPECT_EQ(alone.back().byte_count(), ParameterArena::kControlCount * 4);
 }
 
+TEST(BucketPlan, ByDefaultTheLastBucketIsAnEighthOfAllAndAtMostOneMebibyte) {
+    EXPECT_LE(plan_buckets(make_arena({8, 8, 8, 2, 2, 2, 1}), {}).back().byte_count(), 4 << 10);  // 31 KiB in all
+    const BucketPlan large = plan_buckets(make_arena({9000, 9000, 600, 600, 100, 1}), {});
+    EXPECT_GT(large.back().byte_count(), 600 << 10);
+    EXPECT_LE(large.back().byte_count(), 1 << 20);
+}
+
 TEST(BucketPlan, EverythingFitsInOneBucketWhenAsked) {
     EXPECT_EQ(plan_buckets(make_arena({4, 4}), {.bucket_bytes = 1 << 30, .last_bucket_bytes = 1 << 30}).size(), 1U);
 }

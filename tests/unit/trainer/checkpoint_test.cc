@@ -183,6 +183,12 @@ TEST_F(CheckpointTest, OpensACheckpointOrItsRunFolder) {
     EXPECT_THROW(open_checkpoint(folder_), DataError);
 }
 
+TEST(Manifest, AChangedNumberIsNoticed) {
+    std::string text = to_json({.step = 123, .steps_per_epoch = 10});
+    text.replace(text.find("123"), 3, "124");
+    EXPECT_THROW(parse_manifest(text, "manifest.json"), DataError);
+}
+
 TEST(Manifest, ComesBackEqualAndSurvivesMutation) {
     Manifest manifest{.step = 123, .steps_per_epoch = 10, .total_steps = 900, .seed = ~uint64_t{0}, .config_hash = "abc"};
     manifest.result_keys = {{"batch.global", "24"}, {"run.seed", "1"}};
