@@ -98,7 +98,7 @@ struct Experiment {
     struct Comm {
         std::string backend = "auto";  // auto | native | gloo
         int64_t bucket_bytes = 8 << 20;
-        int64_t last_bucket_bytes = 0;                  // 0: auto, an eighth of the gradients, at most 1 MiB
+        int64_t last_bucket_bytes = 0;  // 0: auto, an eighth of the gradients, at most 1 MiB
         bool overlap = true;
         int64_t timeout_ms = 10'000;
         int64_t start_timeout_ms = 60'000;  // how long ranks wait for each other before step 0
