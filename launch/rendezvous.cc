@@ -20,6 +20,7 @@ namespace {
 
 constexpr int64_t kAttemptMs = 250;  // on one port, before the next is tried
 constexpr int64_t kProbeMs = 200;
+constexpr auto kLastQuestions = std::chrono::milliseconds(500);
 constexpr int kMaxPort = 65'535;
 
 std::string this_process() {
