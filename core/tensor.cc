@@ -83,12 +83,14 @@ Buffer::~Buffer() {
 
 Buffer HeapPool::allocate(size_t bytes) {
     const size_t mapped_bytes = bytes == 0 ? 64 : bytes;
-    void* data = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void* data = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
         throw DeviceError(
             fmt::format("cannot allocate {} bytes of memory ({}); use a smaller batch or network", bytes, std::strerror(errno)));
     }
+    // Huge pages must be asked for before the first touch; touching now keeps page faults out of the steps.
     madvise(data, mapped_bytes, MADV_HUGEPAGE);
+    std::memset(data, 0, mapped_bytes);
     return {data, bytes, [mapped_bytes](void* pointer) { munmap(pointer, mapped_bytes); }};
 }
 
