@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/parallel.h"
 #include "optim/optimizer.h"
 
 namespace lockstep {
@@ -108,11 +109,10 @@ public:
         plan(arena);
         const float* gradients = arena.gradients().data();
         const auto chunk_count = static_cast<int64_t>(chunks_.size());
-#pragma omp parallel for schedule(static) num_threads(threads_)
-        for (int64_t index = 0; index < chunk_count; ++index) {
+        parallel_for(threads_, chunk_count, [&](int64_t index) {
             const Chunk& chunk = chunks_[static_cast<size_t>(index)];
             squares_[static_cast<size_t>(index)] = sum_of_squares(gradients + chunk.begin, chunk.count);
-        }
+        });
         GradientHealth health;
         for (size_t index = 0; index < chunks_.size(); ++index) {
             if (!std::isfinite(squares_[index]) && health.first_bad_entry < 0) {
@@ -131,8 +131,7 @@ public:
         const float* gradients = arena.gradients().data();
         float* velocities = arena.state(0).data();
         const auto chunk_count = static_cast<int64_t>(chunks_.size());
-#pragma omp parallel for schedule(static) num_threads(threads_)
-        for (int64_t index = 0; index < chunk_count; ++index) {
+        parallel_for(threads_, chunk_count, [&](int64_t index) {
             const Chunk& chunk = chunks_[static_cast<size_t>(index)];
             float* value = values + chunk.begin;
             const float* gradient = gradients + chunk.begin;
@@ -144,7 +143,7 @@ public:
             } else {
                 descend_plain(value, gradient, velocity, chunk.count, chunk.decay, update);
             }
-        }
+        });
         previous_rate_ = scale.rate;
     }
 

@@ -1,8 +1,10 @@
 #include "nn/onednn/program.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/error.h"
+#include "nn/onednn/call_memory.h"
 
 namespace lockstep::onednn {
 
@@ -14,9 +16,12 @@ PrimitiveStep::PrimitiveStep(dnnl::stream stream, dnnl::primitive primitive, Arg
 }
 
 void PrimitiveStep::run(const RunContext& /*context*/) {
+    std::optional<CallMemoryScope> scope;
+    if (is_warm_) scope.emplace();
     dnnl::error::wrap_c_api(
         dnnl_primitive_execute(primitive_.get(), stream_.get(), static_cast<int>(c_arguments_.size()), c_arguments_.data()),
         "could not execute a primitive");
+    is_warm_ = true;
 }
 
 void Workspace::reserve(size_t bytes) {

@@ -49,6 +49,7 @@ private:
     dnnl::primitive primitive_;
     Arguments arguments_;                       // keeps the memories alive
     std::vector<dnnl_exec_arg_t> c_arguments_;  // the same for the C interface, made once
+    bool is_warm_ = false;                      // has run: the library has made what it makes once and keeps
 };
 
 struct PlacedStep {

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/parallel.h"
 #include "nn/executor.h"
 #include "nn/graph.h"
 
@@ -62,13 +63,6 @@ std::unique_ptr<Node> make_concat(NodeContext context);
 std::unique_ptr<Node> make_pad_shortcut(NodeContext context, const PadShortcutOp& op);
 std::unique_ptr<Node> make_fully_connected(NodeContext context, const FullyConnectedOp& op);
 std::unique_ptr<Node> make_softmax_cross_entropy(NodeContext context, const SoftmaxCrossEntropyOp& op);
-
-// Runs body(index) for each index in [0, count); each index belongs to one thread.
-template <typename Body>
-void parallel_for(int threads, int64_t count, const Body& body) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t index = 0; index < count; ++index) body(index);
-}
 
 inline void store(float& slot, double value, bool accumulate) {
     slot = static_cast<float>(accumulate ? static_cast<double>(slot) + value : value);

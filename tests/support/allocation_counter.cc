@@ -3,49 +3,60 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <cstdlib>
+#include <cerrno>
+#include <cstddef>
 #include <cstring>
-#include <new>
+
+// glibc's own, under the names it exports for those who replace the public ones. (NOLINT: the names are glibc's.)
+extern "C" {
+void* __libc_malloc(std::size_t bytes);                           // NOLINT
+void* __libc_calloc(std::size_t count, std::size_t bytes);        // NOLINT
+void* __libc_realloc(void* data, std::size_t bytes);              // NOLINT
+void* __libc_memalign(std::size_t alignment, std::size_t bytes);  // NOLINT
+}
 
 namespace {
 
 std::atomic<int64_t> allocation_count{0};
 
-// oneDNN makes a small map of the arguments whenever it executes a primitive; no interface avoids that, so it is not counted.
-bool is_foreign(void* caller) {
+void count_one() { allocation_count.fetch_add(1, std::memory_order_relaxed); }
+
+// oneDNN's matrix product takes an aligned buffer for packed operands and gives it back, in every call; no interface avoids it.
+bool is_onednn(void* caller) {
     Dl_info info{};
     return dladdr(caller, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "libdnnl") != nullptr;
 }
 
-void* counted(void* data, void* caller) {
-    if (!is_foreign(caller)) allocation_count.fetch_add(1, std::memory_order_relaxed);
-    if (data == nullptr) throw std::bad_alloc();
-    return data;
-}
-
-// aligned_alloc wants a multiple of the alignment.
-void* aligned(std::size_t bytes, std::size_t alignment, void* caller) {
-    return counted(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment), caller);
-}
-
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(std::malloc(bytes == 0 ? 1 : bytes), __builtin_return_address(0)); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-    return aligned(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
+extern "C" {
+
+void* malloc(std::size_t bytes) noexcept {
+    count_one();
+    return __libc_malloc(bytes);
 }
-// The nothrow form would call the first one, but for sanitizers, which bring their own.
-void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
-    try {
-        return counted(std::malloc(bytes == 0 ? 1 : bytes), __builtin_return_address(0));
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
+void* calloc(std::size_t count, std::size_t bytes) noexcept {
+    count_one();
+    return __libc_calloc(count, bytes);
 }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t /*bytes*/) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t /*alignment*/) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept { std::free(data); }
+void* realloc(void* data, std::size_t bytes) noexcept {
+    count_one();
+    return __libc_realloc(data, bytes);
+}
+void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
+    count_one();
+    return __libc_memalign(alignment, bytes);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept { return memalign(alignment, bytes); }
+int posix_memalign(void** data, std::size_t alignment, std::size_t bytes) noexcept {
+    if (!is_onednn(__builtin_return_address(0))) count_one();
+    void* const found = __libc_memalign(alignment, bytes);
+    if (found == nullptr) return ENOMEM;
+    *data = found;
+    return 0;
+}
+
+}  // extern "C"
 
 namespace lockstep::testing_support {
 

@@ -10,7 +10,8 @@ namespace lockstep::onednn {
 
 template <typename Work>  // work(begin, end)
 void parallel_ranges(int64_t count, int64_t smallest_piece, const Work& work) {
-    const int threads = static_cast<int>(std::clamp<int64_t>(count / smallest_piece, 1, omp_get_max_threads()));
+    // All threads or one: the runtime keeps its team from loop to loop as long as the size stays.
+    const int threads = count < 2 * smallest_piece ? 1 : omp_get_max_threads();
     if (threads == 1) {
         work(int64_t{0}, count);
         return;
