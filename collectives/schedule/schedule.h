@@ -61,8 +61,12 @@ struct Program {
     std::vector<int32_t> operands;
     int32_t slot_count = 0;
 
-    std::span<const Round> rounds_of(const Lane& lane) const { return std::span(rounds).subspan(lane.first_round, lane.round_count); }
-    std::span<const Move> moves_of(const Round& round) const { return std::span(moves).subspan(round.first_move, round.move_count); }
+    std::span<const Round> rounds_of(const Lane& lane) const {
+        return std::span(rounds).subspan(lane.first_round, lane.round_count);
+    }
+    std::span<const Move> moves_of(const Round& round) const {
+        return std::span(moves).subspan(round.first_move, round.move_count);
+    }
     std::span<const int32_t> operands_of(const Round& round) const {
         return std::span(operands).subspan(round.first_operand, round.operand_count);
     }
@@ -77,9 +81,9 @@ enum class Algorithm : uint8_t { exchange, halving_doubling, ring, tree, double_
 struct Plan {
     Collective collective = Collective::allreduce;
     Algorithm algorithm = Algorithm::exchange;
-    int32_t radix = 2;    // exchange and halving_doubling: k; a k >= the number of ranks is one shot
-    int32_t chunks = 1;   // ring, tree and double_tree: pieces in the pipeline
-    int32_t root = 0;     // broadcast and reduce
+    int32_t radix = 2;   // exchange and halving_doubling: k; a k >= the number of ranks is one shot
+    int32_t chunks = 1;  // ring, tree and double_tree: pieces in the pipeline
+    int32_t root = 0;    // broadcast and reduce
     bool operator==(const Plan&) const = default;
 };
 
