@@ -15,6 +15,7 @@
 #include "configs/experiment.h"
 #include "core/error.h"
 #include "launch/agent.h"
+#include "trainer/checkpoint.h"
 
 namespace lockstep::cli {
 
@@ -44,9 +45,15 @@ void check_training(const AgentOptions& options) {
     check_world(experiment, options.node_count * options.nproc_per_node);
 }
 
+void check_evaluation(const AgentOptions& options) {
+    if (options.command.size() < 2 || options.command[1].starts_with("-")) return;
+    (void)open_checkpoint(options.command[1]);
+}
+
 int run(AgentOptions options) {
     if (options.command.empty()) return run_agent(options);
     if (options.command.front() == "train") check_training(options);
+    if (options.command.front() == "eval") check_evaluation(options);
     if (options.command.front() == "train" || options.command.front() == "eval") {
         options.command.insert(options.command.begin(), own_path());
     }

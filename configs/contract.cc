@@ -116,7 +116,8 @@ private:
     void check_pipeline_size(const std::string& name, const std::vector<TransformConfig>& pipeline) const {
         const auto last =
             std::find_if(pipeline.rbegin(), pipeline.rend(), [](const TransformConfig& t) { return !t.size.empty(); });
-        if (last == pipeline.rend() || (last->name == "resize" && last->size.size() == 1)) return;
+        if (last == pipeline.rend()) return;
+        // A resize of the shorter side gives the right size for square pictures, if it gives it at all.
         const int64_t wanted = experiment_.model.image_size, height = last->size.front(), width = last->size.back();
         if (height == wanted && width == wanted) return;
         fail(name, fmt::format("{} gives images of {}x{}, but model.image_size is {}; make the two equal", last->name, height,

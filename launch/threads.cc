@@ -6,11 +6,14 @@
 
 #include <fmt/format.h>
 
+#include "core/error.h"
 #include "launch/hwloc/topology.h"
 
 namespace lockstep {
 
 namespace {
+
+constexpr int kMostThreadsPerCore = 16;  // more only switch between each other
 
 std::string cure_for(const World& world) {
     if (world.launcher == "openmpi") return "start with `mpirun --bind-to none`";
@@ -49,6 +52,11 @@ std::string warning_for(const World& world, const ThreadBudget& budget) {
 }  // namespace
 
 ThreadBudget plan_threads(const World& world, int requested_threads, const CoreCounts& cores) {
+    if (requested_threads > kMostThreadsPerCore * cores.allowed) {
+        throw ConfigError(fmt::format("train.threads {} on {} allowed core{} would not get through a step; at most {}, best auto",
+                                      requested_threads, cores.allowed, cores.allowed == 1 ? "" : "s",
+                                      kMostThreadsPerCore * cores.allowed));
+    }
     ThreadBudget budget{
         .allowed_cores = cores.allowed, .node_cores = cores.node, .shares_cores_with_peers = mask_is_shared(world, cores)};
     const int share = budget.shares_cores_with_peers ? cores.allowed / std::max(world.local_size, 1) : cores.allowed;

@@ -58,7 +58,7 @@ Library::Library(const BackendOptions& backend_options)
     : engine(dnnl::engine::kind::cpu, 0), stream(engine), options(backend_options) {
     if (options.threads < 1) throw ConfigError(fmt::format("backend onednn: threads must be at least 1, not {}", options.threads));
     if (options.precision == Precision::bf16 && !supports_bf16(dnnl::get_effective_cpu_isa())) {
-        throw ConfigError(
+        throw DeviceError(
             fmt::format("backend onednn: precision bf16 needs AVX-512, this CPU has {}; use precision fp32 or another machine",
                         isa_text(dnnl::get_effective_cpu_isa())));
     }

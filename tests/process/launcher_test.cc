@@ -109,6 +109,12 @@ TEST_F(LauncherTest, AConfigurationErrorIsOneLineWithinASecond) {
     EXPECT_TRUE(outcome.says("optim.momentum")) << "the nearest key is missing: " << outcome.output;
 }
 
+TEST_F(LauncherTest, AMissingCheckpointIsOneLineBeforeAnyRankStarts) {
+    const Outcome outcome = run({lockstep_program(), "run", "--nproc-per-node", "3", "--", "eval", "/nowhere/to/be/found"}, 10.0);
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "/nowhere/to/be/found"), 1) << outcome.output;
+}
+
 TEST_F(LauncherTest, ABatchThatCannotBeSharedNamesBothNumbers) {
     const Outcome outcome = run_job(4, {"batch.global=2", "batch.per_replica=1"});
     EXPECT_EQ(outcome.exit_code, 2) << outcome.output;

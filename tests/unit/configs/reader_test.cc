@@ -107,6 +107,7 @@ TEST_F(ConfigTest, APipelineIsReadInItsThreeForms) {
     EXPECT_THAT(error_of(kMinimal, {"data.train.pipeline=[hflp]"}), HasSubstr("did you mean hflip?"));
     EXPECT_THAT(error_of(kMinimal, {"data.train.pipeline=[center_crop]"}), HasSubstr("needs a size"));
     EXPECT_THAT(error_of(kMinimal, {"data.train.pipeline=[{hflip: 2}]"}), HasSubstr("0 to 1"));
+    EXPECT_THAT(error_of(kMinimal, {"data.train.pipeline=[{resize: 100}]"}), HasSubstr("model.image_size is 224"));
     EXPECT_THAT(error_of(kMinimal, {"data.train.pipeline=[{random_crop: {size: 8, padding: 4}}]"}),
                 HasSubstr("unknown key \"padding\""));
 }

@@ -1,4 +1,5 @@
 #include "launch/threads.h"
+#include "core/error.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +30,11 @@ TEST(Threads, AnExplicitNumberIsKeptAndWarnedOfWhenTooHigh) {
     const ThreadBudget many = plan_threads(local_world(0, 2, "lockstep"), 8, {.allowed = 2, .node = 2});
     EXPECT_EQ(many.compute_threads, 8);
     EXPECT_THAT(many.warning, HasSubstr("8 compute threads on 1 core"));
+}
+
+TEST(Threads, ANumberThatWouldNeverFinishAStepIsRefused) {
+    EXPECT_NO_THROW(plan_threads(local_world(0, 1, "lockstep"), 32, {.allowed = 2, .node = 2}));
+    EXPECT_THROW(plan_threads(local_world(0, 1, "lockstep"), 33, {.allowed = 2, .node = 2}), ConfigError);
 }
 
 TEST(Threads, TheBindingTrapOfOpenMpiIsNamedWithItsCure) {
