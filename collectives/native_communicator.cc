@@ -41,7 +41,7 @@ uint64_t NativeCommunicator::issue(Operation operation) {
         operation.sequence = issued_ + 1;
         Flight& next = flight(operation.sequence);
         next = {.operation = operation, .start_ns = now_ns()};
-        if (operation.sums()) next.place = pool_.offset_of(operation.target, operation.byte_count);
+        if (operation.has_elements()) next.place = pool_.offset_of(operation.target, operation.byte_count);
         next.path = choose_path(operation, next.place);
         const OperationSignature signature = OperationSignature::of(operation, next.place);
         next.plan_hash = signature.plan_hash;
@@ -183,6 +183,14 @@ WorkTimes NativeCommunicator::times(uint64_t ticket) const {
 
 Work NativeCommunicator::allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) {
     return {this, issue(allreduce_of(data, type, label))};
+}
+
+Work NativeCommunicator::start_reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    return {this, issue(reduce_scatter_of(data, type, label))};
+}
+
+Work NativeCommunicator::start_allgather_slices(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    return {this, issue(allgather_slices_of(data, type, label))};
 }
 
 void NativeCommunicator::reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) {

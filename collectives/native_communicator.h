@@ -40,6 +40,12 @@ public:
     void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) override;
     void barrier(CollectiveLabel label) override;
     void progress() noexcept override;
+
+    // For schedules over several nodes, which reduce between these two: a reduce_scatter that returns at once, and the delivery of
+    // every rank's slice of `data` to all ranks, in place. With a world of several nodes this communicator is the node's: slices
+    // and roots count local ranks.
+    Work start_reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label);
+    Work start_allgather_slices(std::span<std::byte> data, DataType type, CollectiveLabel label);
     void abort(std::string_view reason) noexcept override { group_.abort(reason); }
 
 private:

@@ -22,26 +22,32 @@ std::string_view to_string(OperationKind kind) {
             return "broadcast";
         case OperationKind::barrier:
             return "barrier";
+        case OperationKind::allgather_slices:
+            return "allgather_slices";
     }
     return "unknown operation";
 }
 
 namespace {
 
-Operation sum_of(OperationKind kind, std::span<std::byte> data, DataType type, CollectiveLabel label) {
-    check(type == DataType::f32 || type == DataType::bf16 || type == DataType::f16, "sums are made for f32, bf16 and f16");
-    check(data.size() % bytes_per_element(type) == 0, "the data to sum are whole elements");
+Operation elements_of(OperationKind kind, std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    check(type == DataType::f32 || type == DataType::bf16 || type == DataType::f16, "elements are f32, bf16 or f16");
+    check(data.size() % bytes_per_element(type) == 0, "the data are whole elements");
     return {.kind = kind, .type = type, .label = label, .target = data.data(), .byte_count = data.size()};
 }
 
 }  // namespace
 
 Operation allreduce_of(std::span<std::byte> data, DataType type, CollectiveLabel label) {
-    return sum_of(OperationKind::allreduce, data, type, label);
+    return elements_of(OperationKind::allreduce, data, type, label);
 }
 
 Operation reduce_scatter_of(std::span<std::byte> data, DataType type, CollectiveLabel label) {
-    return sum_of(OperationKind::reduce_scatter, data, type, label);
+    return elements_of(OperationKind::reduce_scatter, data, type, label);
+}
+
+Operation allgather_slices_of(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    return elements_of(OperationKind::allgather_slices, data, type, label);
 }
 
 Operation allgather_of(std::span<const std::byte> mine, std::span<std::byte> all, int world_size, CollectiveLabel label) {
@@ -106,7 +112,7 @@ std::string describe(const CollectiveLabel& label) { return place_text(label.wha
 std::string describe(const OperationSignature& signature) {
     const std::string_view what(signature.what, std::find(signature.what, std::end(signature.what) - 1, '\0') - signature.what);
     std::string text = fmt::format("{} of {} bytes", to_string(signature.kind), signature.byte_count);
-    if (signature.kind == OperationKind::allreduce || signature.kind == OperationKind::reduce_scatter) {
+    if (Operation{.kind = signature.kind}.has_elements()) {
         text += fmt::format(" ({})", to_string(signature.type));
     }
     text += fmt::format(" for {}", place_text(what, signature.step, signature.bucket));

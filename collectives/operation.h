@@ -9,26 +9,29 @@
 
 namespace lockstep {
 
-enum class OperationKind : uint8_t { allreduce = 1, reduce_scatter, allgather, broadcast, barrier };
+// allgather_slices: in place, every rank's Communicator::slice of the data reaches all ranks (the other half of a reduce_scatter).
+enum class OperationKind : uint8_t { allreduce = 1, reduce_scatter, allgather, broadcast, barrier, allgather_slices };
 std::string_view to_string(OperationKind kind);
 
 struct Operation {
     OperationKind kind = OperationKind::barrier;
-    DataType type = DataType::f32;  // of the elements that allreduce and reduce_scatter sum
+    DataType type = DataType::f32;  // of the elements that are summed or sliced
     CollectiveLabel label;
-    std::byte* target = nullptr;        // allreduce, reduce_scatter, broadcast: in place; allgather: byte_count * world size
+    std::byte* target = nullptr;        // allgather: byte_count * world size; else in place
     const std::byte* source = nullptr;  // allgather: `byte_count` bytes of this rank
     size_t byte_count = 0;              // of this rank's data
     int root = 0;                       // broadcast
     uint64_t sequence = 0;              // 1, 2, 3, ... equal on all ranks
 
     bool sums() const { return kind == OperationKind::allreduce || kind == OperationKind::reduce_scatter; }
+    bool has_elements() const { return sums() || kind == OperationKind::allgather_slices; }
     size_t element_count() const { return byte_count / bytes_per_element(type); }
 };
 
 // The requests behind Communicator's calls; they check what the caller passes. Types that are summed: f32, bf16, f16.
 Operation allreduce_of(std::span<std::byte> data, DataType type, CollectiveLabel label);
 Operation reduce_scatter_of(std::span<std::byte> data, DataType type, CollectiveLabel label);
+Operation allgather_slices_of(std::span<std::byte> data, DataType type, CollectiveLabel label);
 Operation allgather_of(std::span<const std::byte> mine, std::span<std::byte> all, int world_size, CollectiveLabel label);
 Operation broadcast_of(std::span<std::byte> data, int root, int world_size, CollectiveLabel label);
 Operation barrier_of(CollectiveLabel label);

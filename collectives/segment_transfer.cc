@@ -26,6 +26,10 @@ Range slice_of(size_t bytes, DataType type, size_t rank, size_t size) {
     return {static_cast<size_t>(first) * element_bytes, static_cast<size_t>(last) * element_bytes};
 }
 
+Range part_in_chunk(const Range& slice, size_t start, size_t bytes) {
+    return {std::clamp(slice.first, start, start + bytes), std::clamp(slice.last, start, start + bytes)};
+}
+
 }  // namespace
 
 SegmentPath choose_path(const Operation& operation, int64_t place, const SegmentPathLimits& limits) {
@@ -45,6 +49,7 @@ std::span<const std::byte> SegmentTransfer::contribution_of_this_rank(const Oper
     switch (operation.kind) {
         case OperationKind::allreduce:
         case OperationKind::reduce_scatter:
+        case OperationKind::allgather_slices:
             return {operation.target, operation.byte_count};
         case OperationKind::allgather:
             return {operation.source, operation.byte_count};
@@ -108,6 +113,11 @@ void SegmentTransfer::share_small(const Operation& operation, SegmentPath path) 
         sum(operation.type, 1, own.size());
     } else if (operation.kind == OperationKind::allgather) {
         for (size_t rank = 0; rank < size_; ++rank) std::memcpy(operation.target + rank * bytes, contribution(rank), bytes);
+    } else if (operation.kind == OperationKind::allgather_slices) {
+        for (size_t rank = 0; rank < size_; ++rank) {
+            const Range slice = slice_of(bytes, operation.type, rank, size_);
+            if (rank != rank_) std::copy_n(contribution(rank) + slice.first, slice.size(), operation.target + slice.first);
+        }
     } else if (operation.kind == OperationKind::broadcast && operation.root != group_.rank()) {
         std::memcpy(operation.target, contribution(static_cast<size_t>(operation.root)), bytes);
     }
@@ -120,6 +130,12 @@ void SegmentTransfer::share_direct(const Operation& operation, size_t place) {
         inputs_[rank] = outputs_[rank];
     }
     if (operation.kind == OperationKind::allreduce) return sum(operation.type, size_, own.size());
+    if (operation.kind == OperationKind::allgather_slices) {
+        for (size_t rank = 0; rank < size_; ++rank) {
+            if (rank != rank_) std::memcpy(outputs_[rank], inputs_[rank_], own.size());
+        }
+        return;
+    }
     // Reduce-scatter: only the own slice of the own buffer is written; nobody else reads it.
     outputs_[0] = outputs_[rank_];
     sum(operation.type, 1, own.size());
@@ -177,6 +193,8 @@ void SegmentTransfer::use_chunk(const Operation& operation, size_t bytes) {
             return sum_chunk(operation, bytes);
         case OperationKind::reduce_scatter:
             return sum_chunk_of_slice(operation, bytes);
+        case OperationKind::allgather_slices:
+            return collect_slices(operation, bytes);
         case OperationKind::allgather:
             for (size_t rank = 0; rank < size_; ++rank) {
                 std::copy_n(slot(static_cast<int>(rank)), bytes, operation.target + rank * operation.byte_count + start_);
@@ -202,11 +220,19 @@ void SegmentTransfer::sum_chunk(const Operation& operation, size_t bytes) {
 }
 
 void SegmentTransfer::sum_chunk_of_slice(const Operation& operation, size_t bytes) {
-    const Range slice = slice_of(operation.byte_count, operation.type, rank_, size_);
-    const Range part{std::clamp(slice.first, start_, start_ + bytes), std::clamp(slice.last, start_, start_ + bytes)};
+    const Range part = part_in_chunk(slice_of(operation.byte_count, operation.type, rank_, size_), start_, bytes);
     for (size_t rank = 0; rank < size_; ++rank) inputs_[rank] = slot(static_cast<int>(rank)) + (part.first - start_);
     outputs_[0] = operation.target + part.first;
     sum(operation.type, 1, part.size());
+}
+
+// The slices of the whole data, as far as they lie in the chunk.
+void SegmentTransfer::collect_slices(const Operation& operation, size_t bytes) {
+    for (size_t rank = 0; rank < size_; ++rank) {
+        if (rank == rank_) continue;
+        const Range part = part_in_chunk(slice_of(operation.byte_count, operation.type, rank, size_), start_, bytes);
+        std::copy_n(slot(static_cast<int>(rank)) + (part.first - start_), part.size(), operation.target + part.first);
+    }
 }
 
 void SegmentTransfer::collect_chunk(const Operation& operation, size_t bytes) {

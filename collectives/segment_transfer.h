@@ -24,7 +24,7 @@ enum class SegmentPath : uint8_t { inlined, copied, direct, staged };
 
 struct SegmentPathLimits {
     size_t inlined_bytes = Announcement::kInlineBytes;
-    size_t copied_bytes_inside = 1024;  // sums in the segment: up to here one meeting with a copy beats two without
+    size_t copied_bytes_inside = 512;  // in the segment: up to here one meeting with a copy beats two without
     size_t copied_bytes_outside = RankBlock::kCopyBytes;
 };
 
@@ -48,6 +48,7 @@ private:
     std::span<const std::byte> contribution_of_this_rank(const Operation& operation) const;
     void share_small(const Operation& operation, SegmentPath path);
     void share_direct(const Operation& operation, size_t place);
+    void collect_slices(const Operation& operation, size_t bytes);
     bool share_staged(const Operation& operation);
     void fill_chunk(const Operation& operation, size_t bytes);
     void use_chunk(const Operation& operation, size_t bytes);

@@ -137,6 +137,7 @@ private:
             case OperationKind::broadcast:
                 return broadcast(operation);
             case OperationKind::barrier:
+            case OperationKind::allgather_slices:  // only inside a node
                 return;
         }
     }

@@ -22,7 +22,7 @@ namespace {
 using testing_support::ProcessGroup;
 using testing_support::RankOutcome;
 
-// Around every border of the native paths: 30 floats lie beside the flag, 256 and 4096 are copied, 65536 are a staging chunk; 1024
+// Around every border of the native paths: 30 floats lie beside the flag, 128 and 4096 are copied, 65536 are a staging chunk; 1024
 // travel with Gloo's header.
 constexpr size_t kSizes[] = {
     0,    1,    2,    15,   16,   17,   29,   30,   31,     60,     61,     255,     256,     257,

@@ -20,9 +20,8 @@
 namespace lockstep {
 namespace {
 
-using Body = std::function<std::string(Communicator&)>;
-
-std::vector<std::string> texts_of_threads(int size, const CommunicatorOptions& options, const Body& body) {
+std::vector<std::string> texts_of_threads(int size, const CommunicatorOptions& options,
+                                          const std::function<std::string(NativeCommunicator&)>& body) {
     const SegmentLayout layout(size, options.segment_bytes);
     const auto segment = std::make_shared<NodeSegment>(layout, create_segment_file(layout.total_bytes));
     std::vector<std::string> texts(static_cast<size_t>(size));
@@ -203,6 +202,35 @@ TEST(NativeThreads, ARankMayLeaveAsSoonAsItsShareIsDone) {
                                          return std::string();
                                      }),
                     testing::Each(""));
+    }
+}
+
+TEST(NativeThreads, SlicesSummedAndGatheredAgainAreAnAllreduce) {
+    constexpr size_t kMost = 140'003;
+    for (const int ranks : {1, 2, 3, 5}) {
+        EXPECT_THAT(
+            texts_of_threads(
+                ranks, {.segment_bytes = kMost * sizeof(float)},
+                [](NativeCommunicator& communicator) {
+                    const World& world = communicator.world();
+                    Buffer pool = communicator.gradient_pool().allocate(kMost * sizeof(float));
+                    std::vector<float> heap(kMost);
+                    for (const size_t count : {size_t{0}, size_t{5}, size_t{30}, size_t{200}, size_t{257}, size_t{5000}, kMost}) {
+                        for (const std::span<float> memory : {pool.f32(), std::span(heap)}) {
+                            const std::span<float> data = memory.first(count);
+                            for (size_t index = 0; index < count; ++index) data[index] = value_of(count, world.rank, index);
+                            const auto bytes = std::as_writable_bytes(data);
+                            communicator.start_reduce_scatter(bytes, DataType::f32, {.what = "slices"}).wait();
+                            communicator.start_allgather_slices(bytes, DataType::f32, {.what = "slices"}).wait();
+                            for (size_t index = 0; index < count; ++index) {
+                                if (data[index] != tree_sum(count, 0, world.size, index))
+                                    return fmt::format("{}: {}", count, index);
+                            }
+                        }
+                    }
+                    return std::string();
+                }),
+            testing::Each(""));
     }
 }
 
