@@ -7,7 +7,7 @@
 
 #include "collectives/gloo/gloo_engine.h"
 #include "collectives/meeting.h"
-#include "collectives/native_engine.h"
+#include "collectives/native_communicator.h"
 #include "collectives/queued_communicator.h"
 #include "collectives/world_of_one.h"
 #include "core/error.h"
@@ -55,13 +55,8 @@ std::unique_ptr<Communicator> make_communicator(const World& world, Store& store
     const std::string backend = choose_backend(world, options.backend);
     if (world.size == 1) return make_world_of_one(world);
     const std::string prefix = meet_all_ranks(world, store, options.connect_timeout_ms);
-    std::unique_ptr<Engine> engine;
-    if (backend == "native") {
-        engine = std::make_unique<NativeEngine>(world, store, prefix, options);
-    } else {
-        engine = make_gloo_engine(world, store, prefix, options);
-    }
-    return std::make_unique<QueuedCommunicator>(world, std::move(engine));
+    if (backend == "native") return make_native_communicator(world, store, prefix, options);
+    return std::make_unique<QueuedCommunicator>(world, make_gloo_engine(world, store, prefix, options));
 }
 
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view mine, std::string_view what) {

@@ -325,7 +325,10 @@ private:
             stderr_.write_line(fmt::format("lockstep run: rank {} ended: {}; the others have {:.1f} s to end by themselves",
                                            rank.end.rank, describe_end(rank.end), options_.grace_s));
         }
-        if (is_failure(rank.end)) plan_stop(options_.grace_s, 2 * options_.grace_s);
+        if (!is_failure(rank.end)) return;
+        plan_stop(options_.grace_s, 2 * options_.grace_s);
+        // One that is stopped cannot end by itself; perhaps it was the cause. Awake, it meets the error that ended the others.
+        signal_all(SIGCONT);
     }
 
     bool any_open_stream() const {

@@ -70,6 +70,7 @@ std::unique_ptr<Communicator> connect(const TrainingJob& job, size_t segment_byt
                               .connect_timeout_ms = comm.start_timeout_ms,
                               .segment_bytes = segment_bytes,
                               .interface = comm.interface,
+                              .flight_record_path = job.experiment.run.dir + "/flight_record.txt",
                               .test_delay_ns_per_kib = comm.test_delay_ns_per_kib});
 }
 

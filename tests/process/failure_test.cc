@@ -60,6 +60,23 @@ INSTANTIATE_TEST_SUITE_P(Backends, FailureTest, ::testing::Values("native", "glo
 
 class StopTest : public FailureTest {};
 
+// The stopped rank cannot end by itself; the job does not wait out the launcher's patience for it.
+TEST_F(StopTest, AStoppedRankEndsTheJobSoonAfterTheTimeLimit) {
+    const auto program = training_job(2, {"comm.timeout=1s"});
+    const std::vector<pid_t> ranks = children_of(program->pid());
+    ASSERT_EQ(ranks.size(), 2U);
+    kill(ranks[1], SIGSTOP);
+    const double stopped_s = 1e-9 * static_cast<double>(now_ns());
+    const Outcome outcome = program->wait(30.0);
+    EXPECT_LT(1e-9 * static_cast<double>(now_ns()) - stopped_s, 3.0);
+    EXPECT_EQ(outcome.exit_code, 140) << outcome.output;
+    EXPECT_TRUE(outcome.says("rank 1 (pid")) << outcome.output;
+    EXPECT_TRUE(outcome.says("no progress")) << outcome.output;
+    EXPECT_TRUE(outcome.says(run_dir() + "/flight_record.txt")) << outcome.output;
+    EXPECT_NE(read_file(run_dir() + "/flight_record.txt").find("for bucket 0 of step"), std::string::npos);
+    expect_gone(ranks);
+}
+
 TEST_F(StopTest, TermAndHangUpAndDoubleInterruptLeaveNothing) {
     struct Case {
         int signal;
