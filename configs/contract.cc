@@ -67,7 +67,8 @@ private:
                              experiment_.batch.global, experiment_.batch.per_replica, workers));
         }
         if (experiment_.train.threads == 0) {
-            fail("run.reproducible", "any_world needs the same number of compute threads in every world; set train.threads, say to 1");
+            fail("run.reproducible",
+                 "any_world needs the same number of compute threads in every world; set train.threads, say to 1");
         }
     }
 
@@ -160,10 +161,10 @@ void check_world(const Experiment& experiment, int world_size) {
     const int64_t global = experiment.batch.global, per_replica = experiment.batch.per_replica;
     const int64_t workers = global / per_replica;
     if (experiment.run.any_world() && !std::has_single_bit(static_cast<unsigned>(world_size))) {
-        throw ConfigError(
-            fmt::format("run.reproducible any_world adds gradients along a binary tree over ranks, which {} ranks do not fill; start 1, "
-                        "2, 4, 8, ... ranks or set run.reproducible=same_world",
-                        world_size));
+        throw ConfigError(fmt::format(
+            "run.reproducible any_world adds gradients along a binary tree over ranks, which {} ranks do not fill; start 1, "
+            "2, 4, 8, ... ranks or set run.reproducible=same_world",
+            world_size));
     }
     if (workers >= world_size) return;
     const int64_t fitting_replica = global / world_size;

@@ -40,7 +40,8 @@ TEST_P(RanksTest, ARepeatedRunGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, RanksTest, ::testing::Values("reference", "onednn"));
 
-// Not a tolerance but bits. 32 images a step as 8 virtual workers; 60 images, so the second step of an epoch lacks one virtual worker.
+// Not a tolerance but bits. 32 images a step as 8 virtual workers; 60 images, so the second step of an epoch lacks one virtual
+// worker.
 TEST_P(RanksTest, AnyWorldOfAPowerOfTwoGivesTheSameBits) {
     Experiment experiment = tiny("any-world");
     experiment.train.backend = GetParam();
