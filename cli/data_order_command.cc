@@ -27,7 +27,7 @@ void print_step(const Source& source, const Sampler& sampler, const std::vector<
                 int ranks) {
     Record record;
     for (int rank = 0; rank < ranks; ++rank) {
-        const WorkerRange mine = workers_of_rank(sampler.workers_in_step(step), rank, ranks);
+        const WorkerRange mine = sampler.workers_of_rank(step, rank, ranks);
         for (int64_t worker = mine.first; worker < mine.last; ++worker) {
             for (int64_t place = 0; place < sampler.samples_in_worker(step, worker); ++place) {
                 const int64_t sample = order[static_cast<size_t>(sampler.position(step, worker) + place)];

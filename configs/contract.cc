@@ -1,5 +1,6 @@
 // What must hold between keys.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@ public:
         check_run();
         check_data();
         check_batch();
+        check_any_world();
         check_warmup();
         check_drops();
         check_pipeline_size("data.train.pipeline", experiment_.data.train.pipeline);
@@ -52,6 +54,21 @@ private:
         const DataSetConfig& train = experiment_.data.train;
         if (train.path.empty() && train.source != "synthetic") {
             fail("data.train.path", "found nothing; allowed: a folder, file or shard pattern, or data.train.source: synthetic");
+        }
+    }
+
+    // Sums inside the compute library depend on its threads, and `auto` would give each world its own number.
+    void check_any_world() const {
+        if (!experiment_.run.any_world()) return;
+        const int64_t workers = experiment_.batch.global / experiment_.batch.per_replica;
+        if (!std::has_single_bit(static_cast<uint64_t>(workers))) {
+            fail("run.reproducible",
+                 fmt::format("any_world needs a power of two of virtual workers; batch.global {} with batch.per_replica {} is {}",
+                             experiment_.batch.global, experiment_.batch.per_replica, workers));
+        }
+        if (experiment_.train.threads == 0) {
+            fail("run.reproducible",
+                 "any_world needs the same number of compute threads in every world; set train.threads, say to 1");
         }
     }
 
@@ -144,6 +161,12 @@ void check_contract(Experiment& experiment, const std::map<std::string, Place>& 
 void check_world(const Experiment& experiment, int world_size) {
     const int64_t global = experiment.batch.global, per_replica = experiment.batch.per_replica;
     const int64_t workers = global / per_replica;
+    if (experiment.run.any_world() && !std::has_single_bit(static_cast<unsigned>(world_size))) {
+        throw ConfigError(fmt::format(
+            "run.reproducible any_world adds gradients along a binary tree over ranks, which {} ranks do not fill; start 1, "
+            "2, 4, 8, ... ranks or set run.reproducible=same_world",
+            world_size));
+    }
     if (workers >= world_size) return;
     const int64_t fitting_replica = global / world_size;
     int64_t divisor = std::max<int64_t>(fitting_replica, 1);

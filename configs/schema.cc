@@ -23,6 +23,12 @@ std::vector<SchemaRow> run_rows() {
          "directory."},
         {"run.seed", [](Experiment& e) -> Field { return &e.run.seed; },
          "Source of all randomness: first weights, order of the images, augmentation, dropout."},
+        {.name = "run.reproducible",
+         .field = [](Experiment& e) -> Field { return &e.run.reproducible; },
+         .doc =
+             "`same_world`: a run repeated on the same number of ranks gives the same bits. `any_world`: so does one on 1, 2, 4, "
+             "8, ... ranks; the virtual workers of a step and the ranks are powers of two and train.threads is a number.",
+         .choices = {"same_world", "any_world"}},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
     };

@@ -20,7 +20,7 @@ bool TrainSequence::next(BatchAssignment& assignment, std::span<int64_t> samples
     for (; step_ < plan_.stop_step; ++step_, worker_ = -1) {
         const int64_t epoch = step_ / sampler_.steps_per_epoch();
         const int64_t step_in_epoch = step_ % sampler_.steps_per_epoch();
-        const WorkerRange mine = workers_of_rank(sampler_.workers_in_step(step_in_epoch), plan_.rank, plan_.world_size);
+        const WorkerRange mine = sampler_.workers_of_rank(step_in_epoch, plan_.rank, plan_.world_size);
         worker_ = worker_ < 0 ? mine.first : worker_ + 1;
         if (worker_ >= mine.last) continue;
         const int64_t count = sampler_.samples_in_worker(step_in_epoch, worker_);

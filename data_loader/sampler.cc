@@ -11,13 +11,15 @@
 
 namespace lockstep {
 
-WorkerRange workers_of_rank(int64_t worker_count, int rank, int world_size) {
-    check(world_size > 0 && rank >= 0 && rank < world_size && worker_count >= 0, "workers_of_rank: rank outside the world");
+WorkerRange Sampler::workers_of_rank(int64_t step_in_epoch, int rank, int world_size) const {
+    check(world_size > 0 && rank >= 0 && rank < world_size, "workers_of_rank: rank outside the world");
+    const int64_t present = workers_in_step(step_in_epoch);
+    const int64_t dealt = options_.fixed_places ? workers_in_full_step() : present;
     // The first ranks take one more when the division leaves a rest.
-    const int64_t each = worker_count / world_size;
-    const int64_t rest = worker_count % world_size;
+    const int64_t each = dealt / world_size;
+    const int64_t rest = dealt % world_size;
     const int64_t first = rank * each + std::min<int64_t>(rank, rest);
-    return {first, first + each + (rank < rest ? 1 : 0)};
+    return {std::min(first, present), std::min(first + each + (rank < rest ? 1 : 0), present)};
 }
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {

@@ -17,6 +17,8 @@ struct SamplerOptions {
     int64_t per_replica = 0;  // size of a virtual worker
     bool shuffle = true;
     bool keep_remainder = true;  // false: the samples that do not fill a step are dropped
+    // A short step leaves virtual workers where a full step has them, on the first ranks; false: it is dealt evenly.
+    bool fixed_places = false;
     uint64_t seed = 0;
 };
 
@@ -24,8 +26,6 @@ struct SamplerOptions {
 struct WorkerRange {
     int64_t first = 0, last = 0;
 };
-WorkerRange workers_of_rank(int64_t worker_count, int rank, int world_size);
-
 class Sampler {
 public:
     explicit Sampler(const SamplerOptions& options);  // ConfigError when an epoch has no step
@@ -35,6 +35,8 @@ public:
     int64_t samples_in_step(int64_t step_in_epoch) const;
     int64_t workers_in_step(int64_t step_in_epoch) const;
     int64_t samples_in_worker(int64_t step_in_epoch, int64_t worker) const;
+    int64_t workers_in_full_step() const { return (options_.batch_global + options_.per_replica - 1) / options_.per_replica; }
+    WorkerRange workers_of_rank(int64_t step_in_epoch, int rank, int world_size) const;
 
     // The epoch's order. Costs O(sample_count); keep it for the epoch.
     std::vector<int64_t> permutation(int64_t epoch) const;

@@ -7,11 +7,13 @@
 
 namespace lockstep {
 
-GradientReducer::GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap)
+GradientReducer::GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap,
+                                 GradientTree* tree)
     : communicator_(communicator),
       arena_(arena),
       plan_(std::move(plan)),
       overlap_(overlap),
+      tree_(tree),
       works_(plan_.size()),
       records_(plan_.size()) {
     check(plan_.size() < static_cast<size_t>(Communicator::kHistory), "the times of all buckets of a step are kept");
@@ -45,6 +47,7 @@ void GradientReducer::ready_up_to(size_t entry_end) {
 void GradientReducer::launch_ready_buckets() {
     for (; launched_buckets_ < ready_buckets_; ++launched_buckets_) {
         const Bucket& bucket = plan_[launched_buckets_];
+        if (tree_ != nullptr) tree_->finish(bucket.offset, bucket.offset + bucket.count);
         const std::span<float> slice =
             arena_.gradients().subspan(static_cast<size_t>(bucket.offset), static_cast<size_t>(bucket.count));
         works_[launched_buckets_] =

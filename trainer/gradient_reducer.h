@@ -9,6 +9,7 @@
 #include "nn/executor.h"
 #include "report/records.h"
 #include "trainer/bucket_plan.h"
+#include "trainer/gradient_tree.h"
 
 namespace lockstep {
 
@@ -16,8 +17,9 @@ namespace lockstep {
 // buckets in the same order. Nothing is allocated after construction. One thread.
 class GradientReducer final : public GradientSink {
 public:
-    // `overlap` false: every bucket starts in finish(), so nothing is hidden; the sums are the same bits.
-    GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap);
+    // `overlap` false: every bucket starts in finish(), so nothing is hidden; the sums are the same bits. With a `tree` (which may
+    // be null) a bucket's ready gradients are the last leaf, and its sum over this rank's leaves is formed before it starts.
+    GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap, GradientTree* tree = nullptr);
 
     // Waits for what is still under way after a failure: the gradients must outlive it.
     ~GradientReducer() override;
@@ -39,6 +41,7 @@ private:
     ParameterArena& arena_;
     const BucketPlan plan_;
     const bool overlap_;
+    GradientTree* const tree_;
     std::vector<Work> works_;
     std::vector<BucketRecord> records_;
     int64_t step_ = 0;

@@ -111,6 +111,7 @@ SamplerOptions sampler_options(const Experiment& experiment, int64_t sample_coun
             .per_replica = experiment.batch.per_replica,
             .shuffle = experiment.data.shuffle,
             .keep_remainder = experiment.data.remainder == "keep",
+            .fixed_places = experiment.run.any_world(),
             .seed = experiment.run.seed};
 }
 

@@ -130,10 +130,11 @@ public:
           communicator_(communicator),
           optimizer_(make_sgd(sgd_options(job.experiment), setup.threads.compute_threads)),
           replica_(std::move(plan), communicator.gradient_pool(), optimizer_->state_buffer_count()),
+          tree_(make_tree()),
           reducer_(communicator, replica_.arena(),
                    plan_buckets(replica_.arena(), {.bucket_bytes = job.experiment.comm.bucket_bytes,
                                                    .last_bucket_bytes = job.experiment.comm.last_bucket_bytes}),
-                   job.experiment.comm.overlap),
+                   job.experiment.comm.overlap, tree_ ? &*tree_ : nullptr),
           checkpoints_(checkpoint_folder_options(job.experiment)) {}
 
     ExitCode run() {
@@ -154,6 +155,12 @@ public:
     }
 
 private:
+    std::optional<GradientTree> make_tree() {
+        if (!experiment_.run.any_world()) return std::nullopt;
+        return std::make_optional<GradientTree>(replica_.arena(), setup_.sampler->workers_in_full_step() / job_.world.size,
+                                                setup_.threads.compute_threads);
+    }
+
     // First values of all parameters and the step to begin with: fresh, from foreign weights, or from a checkpoint.
     Manifest find_start() {
         Manifest start{.steps_per_epoch = setup_.sampler->steps_per_epoch(),
@@ -246,6 +253,7 @@ private:
                         .sampler = *setup_.sampler,
                         .loader = *loader,
                         .reducer = reducer_,
+                        .tree = tree_ ? &*tree_ : nullptr,
                         .recorder = recorder,
                         .evaluator = evaluator.get(),
                         .checkpoints = checkpoints_,
@@ -335,6 +343,7 @@ private:
     Communicator& communicator_;
     std::unique_ptr<Optimizer> optimizer_;
     Replica replica_;
+    std::optional<GradientTree> tree_;
     GradientReducer reducer_;
     CheckpointFolder checkpoints_;
     std::optional<FolderLock> folder_lock_;  // the leader's, from before the first look at run.dir to the end

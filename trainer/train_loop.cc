@@ -103,19 +103,31 @@ StepControl TrainLoop::run_micro_steps() {
     StepControl mine{.stop = parts_.signals.request()};
     const int64_t step_in_epoch = step_ % parts_.sampler.steps_per_epoch();
     const World& world = parts_.communicator.world();
-    const WorkerRange workers = workers_of_rank(parts_.sampler.workers_in_step(step_in_epoch), rank_, world.size);
+    const WorkerRange workers = parts_.sampler.workers_of_rank(step_in_epoch, rank_, world.size);
+    const int64_t leaves = parts_.tree == nullptr ? workers.last - workers.first : parts_.tree->leaves();
     for (int64_t worker = workers.first; worker < workers.last; ++worker) {
         const std::optional<Batch> batch = timed(Span::Kind::data_wait, [&] { return parts_.loader.next(); });
         check(batch.has_value() && batch->worker == worker && batch->step_in_epoch == step_in_epoch,
               "the loader delivers the virtual workers of the sampler's plan");
-        run_micro_step(*batch, worker == workers.first, worker + 1 == workers.last, mine);
+        const int64_t leaf = worker - workers.first;
+        const bool last = leaf + 1 == leaves;
+        run_micro_step(*batch, parts_.tree == nullptr && leaf > 0, last, mine);
+        if (parts_.tree != nullptr && !last) parts_.tree->keep(leaf);
     }
     // A short last step may leave a rank without images: it takes part with zeros.
     if (workers.first == workers.last) std::ranges::fill(parts_.replica.arena().gradients(), 0.0F);
+    if (parts_.tree != nullptr) complete_tree(workers.last - workers.first);
     return mine;
 }
 
-void TrainLoop::run_micro_step(const Batch& batch, bool first, bool last, StepControl& mine) {
+void TrainLoop::complete_tree(int64_t present) {
+    for (int64_t leaf = present; leaf < parts_.tree->leaves(); ++leaf) {
+        parts_.tree->clear_leaf();
+        if (leaf + 1 < parts_.tree->leaves()) parts_.tree->keep(leaf);
+    }
+}
+
+void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, StepControl& mine) {
     Executor& executor = parts_.replica.training(batch.count);
     const auto worker = static_cast<uint64_t>(batch.worker);
     const ForwardInput input{
@@ -125,7 +137,7 @@ void TrainLoop::run_micro_step(const Batch& batch, bool first, bool last, StepCo
     const double loss_sum = timed(Span::Kind::forward, [&] { return executor.forward(input); });
     parts_.communicator.progress();
     // Only the last micro-step's gradients are final, so only it may launch buckets.
-    timed(Span::Kind::backward, [&] { executor.backward(!first, last ? &parts_.reducer : nullptr); });
+    timed(Span::Kind::backward, [&] { executor.backward(accumulate, last ? &parts_.reducer : nullptr); });
     parts_.communicator.progress();
     mine.loss_sum += loss_sum;
     mine.images += batch.count;

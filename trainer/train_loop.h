@@ -38,6 +38,7 @@ struct TrainParts {
     const Sampler& sampler;
     DataLoader& loader;  // begins at start.step
     GradientReducer& reducer;
+    GradientTree* tree = nullptr;  // run.reproducible: any_world
     Recorder& recorder;
     Evaluator* evaluator = nullptr;  // null: no validation
     const CheckpointFolder& checkpoints;
@@ -58,7 +59,8 @@ public:
 private:
     StopRequest make_step();
     StepControl run_micro_steps();
-    void run_micro_step(const Batch& batch, bool first, bool last, StepControl& mine);
+    void complete_tree(int64_t present);  // leaves of zeros for the virtual workers that a short step lacks
+    void run_micro_step(const Batch& batch, bool accumulate, bool last, StepControl& mine);
     void update(const StepControl& total);
     void refuse_bad_step(const StepControl& total, int64_t bad_entry);
     void finish_step(const StepControl& mine, const StepControl& total);

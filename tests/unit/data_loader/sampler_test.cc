@@ -62,11 +62,12 @@ TEST(Sampler, AnEpochWithoutAStepIsAnError) {
 }
 
 TEST(Sampler, WorkersAreDealtInContiguousRunsThatDifferByOne) {
-    for (int64_t workers = 0; workers < 20; ++workers) {
+    for (int64_t workers = 1; workers < 20; ++workers) {
+        const Sampler sampler({.sample_count = 4 * workers, .batch_global = 4 * workers, .per_replica = 4});
         for (int world = 1; world <= 5; ++world) {
             int64_t next = 0;
             for (int rank = 0; rank < world; ++rank) {
-                const WorkerRange range = workers_of_rank(workers, rank, world);
+                const WorkerRange range = sampler.workers_of_rank(0, rank, world);
                 EXPECT_EQ(range.first, next);
                 EXPECT_GE(range.last - range.first, workers / world);
                 EXPECT_LE(range.last - range.first, workers / world + 1);
@@ -74,6 +75,16 @@ TEST(Sampler, WorkersAreDealtInContiguousRunsThatDifferByOne) {
             }
             EXPECT_EQ(next, workers);
         }
+    }
+}
+
+TEST(Sampler, AShortStepLeavesWorkersInTheirFixedPlaces) {
+    // The last step has 5 of 8 virtual workers.
+    const Sampler sampler({.sample_count = 50, .batch_global = 32, .per_replica = 4, .fixed_places = true});
+    const std::vector<std::pair<int64_t, int64_t>> expected{{0, 2}, {2, 4}, {4, 5}, {5, 5}};
+    for (int rank = 0; rank < 4; ++rank) {
+        const WorkerRange range = sampler.workers_of_rank(1, rank, 4);
+        EXPECT_EQ(std::pair(range.first, range.last), expected[static_cast<size_t>(rank)]) << rank;
     }
 }
 

@@ -40,6 +40,26 @@ TEST_P(RanksTest, ARepeatedRunGivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, RanksTest, ::testing::Values("reference", "onednn"));
 
+// Not a tolerance but bits. 32 images a step as 8 virtual workers; 60 images, so the second step of an epoch lacks one virtual
+// worker.
+TEST_P(RanksTest, AnyWorldOfAPowerOfTwoGivesTheSameBits) {
+    Experiment experiment = tiny("any-world");
+    experiment.train.backend = GetParam();
+    experiment.model.arch = "tiny_bn";
+    experiment.run.reproducible = "any_world";
+    experiment.run.resume = "never";
+    experiment.batch.global = 32;
+    experiment.train.threads = 1;
+    const std::vector<float> alone = weights(1, experiment);
+    for (const int ranks : {2, 4, 8}) EXPECT_EQ(weights(ranks, experiment), alone) << ranks << " ranks";
+    for (const char* communication : {"gloo"}) {
+        experiment.comm.backend = communication;
+        EXPECT_EQ(weights(4, experiment), alone) << communication;
+    }
+    experiment.run.reproducible = "same_world";
+    EXPECT_NE(weights(1, experiment), alone) << "the plain order adds up differently, or the test shows nothing";
+}
+
 class ReducerTest : public TrainingTest {};
 
 TEST_F(ReducerTest, BucketSizesAndOverlapDoNotChangeABit) {
