@@ -165,18 +165,18 @@ int ScheduleEngine::start(const ScheduleRequest& request) {
     active_.insert(std::upper_bound(active_.begin(), active_.end(), &flight,
                                     [](const Flight* left, const Flight* right) { return left->urgency > right->urgency; }),
                    &flight);
-    post_signatures(flight);
-    flight.run.start(transport_, request.data, request.operation.sequence << kTagBits, flight.urgency);
+    post_signatures(flight, request.number);
+    flight.run.start(transport_, request.data, request.number << kTagBits, flight.urgency);
     return flight.handle;
 }
 
-void ScheduleEngine::post_signatures(Flight& flight) {
+void ScheduleEngine::post_signatures(Flight& flight, uint64_t number) {
     flight.unverified = flight.neighbours.size();
     flight.arrived_ns = flight.unverified == 0 ? now_ns() : 0;
     for (Flight::Neighbour& neighbour : flight.neighbours) {
         neighbour.verified = false;
         for (Transfer* transfer : {&neighbour.out, &neighbour.in}) {
-            transfer->tag = (flight.mine.operation.sequence << kTagBits) | kSignatureTag;
+            transfer->tag = (number << kTagBits) | kSignatureTag;
             transfer->moved = 0;
         }
         transport_.post_receive(neighbour.in);

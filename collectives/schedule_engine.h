@@ -28,7 +28,8 @@ struct ScheduleSignature {
 };
 
 struct ScheduleRequest {
-    OperationSignature operation;  // its sequence is unique among all operations of the communicator, and at least 1
+    uint64_t number = 0;  // unique among the engine's operations, equal on all their ranks
+    OperationSignature operation;
     schedule::Plan plan;
     ElementFormat format;
     std::byte* data = nullptr;
@@ -78,7 +79,7 @@ private:
 
     Flight& obtain(const ScheduleRequest& request);
     void evict_idle();
-    void post_signatures(Flight& flight);
+    void post_signatures(Flight& flight, uint64_t number);
     void verify_signatures(Flight& flight);
     void finish(Flight& flight);
 

@@ -85,7 +85,8 @@ ScheduleRequest request_for(const Plan& plan, const ElementFormat& format, void*
     if (plan.collective == Collective::reduce_scatter) operation.kind = OperationKind::reduce_scatter;
     if (plan.collective == Collective::allgather) operation.kind = OperationKind::allgather;
     if (plan.collective == Collective::broadcast) operation.kind = OperationKind::broadcast;
-    return {.operation = OperationSignature::of(operation, -1),
+    return {.number = sequence,
+            .operation = OperationSignature::of(operation, -1),
             .plan = plan,
             .format = format,
             .data = static_cast<std::byte*>(data),
