@@ -7,7 +7,7 @@
 
 #include "collectives/gloo/gloo_engine.h"
 #include "collectives/meeting.h"
-#include "collectives/native_engine.h"
+#include "collectives/native_communicator.h"
 #include "collectives/node_memory.h"
 #include "collectives/queued_communicator.h"
 #include "collectives/tcp/tcp_transport.h"
@@ -104,16 +104,9 @@ std::unique_ptr<Communicator> make_communicator(const World& world, Store& store
     if (world.size == 1) return make_world_of_one(world);
     const std::string prefix = meet_all_ranks(world, store, options.connect_timeout_ms);
     const bool one_node = world.node_count == 1 && world.local_size == world.size;
-    if (backend == "tcp" || (backend == "native" && !one_node)) {
-        return make_transport_communicator(world, store, prefix, options, backend);
-    }
-    std::unique_ptr<Engine> engine;
-    if (backend == "native") {
-        engine = std::make_unique<NativeEngine>(world, store, prefix, options);
-    } else {
-        engine = make_gloo_engine(world, store, prefix, options);
-    }
-    return std::make_unique<QueuedCommunicator>(world, std::move(engine));
+    if (backend == "native" && one_node) return make_native_communicator(world, store, prefix, options);
+    if (backend == "gloo") return std::make_unique<QueuedCommunicator>(world, make_gloo_engine(world, store, prefix, options));
+    return make_transport_communicator(world, store, prefix, options, backend);
 }
 
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view mine, std::string_view what) {

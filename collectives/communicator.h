@@ -67,6 +67,9 @@ struct CommunicatorOptions {
     PlanOptions plan;               // of operations over TCP
     DataType wire = DataType::f32;  // of values that may be rounded (CollectiveLabel) over TCP: f32, bf16 or f16
     bool shared_memory = true;      // native: false is tcp
+    // Native on one node: after a failure, what every rank did last, dead ranks too, is written to this file by the rank that
+    // noticed it first, and the error names it. Empty: not written. Other backends cannot read a dead rank's memory.
+    std::string flight_record_path;
     int64_t test_delay_ns_per_kib = 0;  // test only: artificial slowness of the transfer, for overlap and report tests
 };
 
@@ -82,22 +85,32 @@ public:
     // same sizes in the same order. Buffers die before the communicator.
     virtual MemoryPool& gradient_pool() = 0;
 
-    // In-place sum over all ranks. Returns at once; operations run in the order of issue on the communicator's own thread. The sum
-    // follows rank order, so all ranks hold the same bits and every run of this world gives the same bits. One caller thread.
-    virtual Work allreduce(std::span<float> data, CollectiveLabel label) = 0;
+    // In-place sum over all ranks of f32, bf16 or f16 elements; half types are added in fp32 and rounded once. Returns at once. The
+    // sum is one binary tree over the ranks (the left subtree takes the largest power of two below their number), so all ranks
+    // hold the same bits, every run of this world gives the same bits, and so does every backend. One caller thread.
+    //
+    // Backends without a thread of their own (native) get on only inside calls: progress(), test(), wait() and the next operation.
+    virtual Work allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) = 0;
+    Work allreduce(std::span<float> data, CollectiveLabel label) {
+        return allreduce(std::as_writable_bytes(data), DataType::f32, label);
+    }
 
     // The synchronous calls wait for all earlier work of this rank first. Counts are equal on all ranks.
-    virtual void reduce_scatter(std::span<float> data,
+    virtual void reduce_scatter(std::span<std::byte> data, DataType type,
                                 CollectiveLabel label) = 0;  // rank r's slice(r) holds the sum; others undefined
+    void reduce_scatter(std::span<float> data, CollectiveLabel label) {
+        reduce_scatter(std::as_writable_bytes(data), DataType::f32, label);
+    }
     virtual void allgather(std::span<const std::byte> mine, std::span<std::byte> all,
                            CollectiveLabel label) = 0;  // all = size * mine
     virtual void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) = 0;
     virtual void barrier(CollectiveLabel label) = 0;
 
-    // This rank is computing and gets on: peers that wait for it do not count the time before as silence. Cheap, from any thread;
-    // call it at least once per micro-batch. Backends that cannot pass it on ignore it: there comm.timeout must exceed the longest
-    // stretch between two collectives.
-    virtual void note_progress() noexcept {}
+    // This rank is computing and gets on: peers that wait for it do not count the time before as silence. Also does this rank's
+    // share of every operation that can go on without waiting. Caller thread; call it at layer borders, at least once per
+    // micro-batch. A failure met here is thrown by the next call that may throw. Backends that cannot tell their peers ignore it:
+    // there comm.timeout must exceed the longest stretch between two collectives.
+    virtual void progress() noexcept {}
 
     virtual CommunicatorUsage take_usage() { return {}; }
 

@@ -13,7 +13,6 @@
 #include "collectives/segment_file.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "net/socket.h"
 
 namespace lockstep {
 
@@ -23,67 +22,102 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 namespace {
 
 constexpr size_t kPageBytes = 4096;
+constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kPoolSlackBytes = size_t{64} << 10;  // for the alignment of several buffers
 
 size_t round_up(size_t value, size_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-FileHandle obtain_file(const World& world, Store& store, const std::string& prefix, size_t total_bytes, int64_t timeout_ms) {
-    if (world.rank == 0) return create_and_hand_out(world, store, prefix, total_bytes, timeout_ms);
-    return receive_from_leader(world, store, prefix, total_bytes, timeout_ms);
+// Makes all pages present and writable, or returns why not: never a bus error later. The first to do so decides on which NUMA node
+// they lie.
+int touch(std::byte* start, size_t bytes) {
+    madvise(start, bytes, MADV_HUGEPAGE);  // a wish: the kernel may be set up without
+    int error = EINTR;
+    while (error == EINTR || error == EAGAIN) error = madvise(start, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+    return error;
+}
+
+[[noreturn]] void throw_no_memory(int rank, size_t bytes, const char* reason) {
+    throw DeviceError(
+        fmt::format("rank {} cannot have its {} bytes of the node's shared segment: {}; use fewer ranks on this node, a smaller "
+                    "network or comm.backend=gloo",
+                    rank, bytes, reason));
 }
 
 }  // namespace
 
-SegmentLayout::SegmentLayout(int rank_count, size_t pool_bytes_per_rank) {
-    const auto ranks = static_cast<size_t>(rank_count);
-    ranks_offset = round_up(sizeof(SegmentControl), kPageBytes);
-    staging_offset = ranks_offset + round_up(ranks * sizeof(RankControl), kPageBytes);
-    regions_offset = staging_offset + 2 * ranks * kStagingBytes;
+SegmentLayout::SegmentLayout(int ranks, size_t pool_bytes_per_rank) : rank_count(ranks) {
+    check(ranks >= 1 && ranks <= SegmentControl::kMostRanks, "more ranks on a node than the segment is made for");
+    const size_t unit = pool_bytes_per_rank >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+    blocks_offset = round_up(sizeof(SegmentControl), unit);
+    region_offset = round_up(sizeof(RankBlock), unit);
     region_bytes = pool_bytes_per_rank == 0 ? 0 : round_up(pool_bytes_per_rank + kPoolSlackBytes, kPageBytes);
-    total_bytes = regions_offset + ranks * region_bytes;
+    block_bytes = region_offset + round_up(region_bytes, unit);
+    total_bytes = blocks_offset + static_cast<size_t>(ranks) * block_bytes;
 }
 
-NodeSegment::NodeSegment(const World& world, Store& store, const std::string& prefix, size_t pool_bytes_per_rank,
-                         int64_t timeout_ms)
-    : layout_(world.size, pool_bytes_per_rank) {
+std::shared_ptr<NodeSegment> NodeSegment::open(const World& world, Store& store, const std::string& prefix,
+                                               size_t pool_bytes_per_rank, int64_t timeout_ms) {
+    const SegmentLayout layout(world.local_size, pool_bytes_per_rank);
     // The descriptor is closed on return: the mapping keeps the memory, and the last process to end frees it.
-    const FileHandle file = obtain_file(world, store, prefix, layout_.total_bytes, timeout_ms);
-    map(file.get());
-    try {
-        join(world, timeout_ms);
-    } catch (...) {
-        munmap(base_, layout_.total_bytes);
-        throw;
-    }
+    const FileHandle file = world.local_rank == 0 ? create_and_hand_out(world, store, prefix, layout.total_bytes, timeout_ms)
+                                                  : receive_from_leader(world, store, prefix, layout.total_bytes, timeout_ms);
+    return std::make_shared<NodeSegment>(layout, file);
 }
 
-NodeSegment::~NodeSegment() { munmap(base_, layout_.total_bytes); }
-
-void NodeSegment::map(int descriptor) {
-    // Populated: a step takes no page fault, in the peers' regions neither.
-    void* base = mmap(nullptr, layout_.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor, 0);
-    if (base == MAP_FAILED) {
+NodeSegment::NodeSegment(const SegmentLayout& layout, const FileHandle& file)
+    : layout_(layout), reserved_bytes_(layout.total_bytes + kHugePageBytes) {
+    const auto refuse = [&](int error) {
         throw DeviceError(
             fmt::format("cannot map the node's shared segment of {} bytes: {}; use a smaller network or comm.backend=gloo",
-                        layout_.total_bytes, std::strerror(errno)));
+                        layout_.total_bytes, std::strerror(error)));
+    };
+    // Huge pages need an address that is a multiple of their size.
+    void* const space = mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) refuse(errno);
+    reserved_ = static_cast<std::byte*>(space);
+    base_ = reserved_ + (round_up(reinterpret_cast<uintptr_t>(space), kHugePageBytes) - reinterpret_cast<uintptr_t>(space));
+    if (mmap(base_, layout_.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED) {
+        const int error = errno;
+        munmap(reserved_, reserved_bytes_);
+        refuse(error);
     }
-    base_ = static_cast<std::byte*>(base);
 }
 
+NodeSegment::~NodeSegment() { munmap(reserved_, reserved_bytes_); }
+
 void NodeSegment::join(const World& world, int64_t timeout_ms) {
-    RankControl& mine = rank_control(world.rank);
-    mine.pid = getpid();
+    SegmentControl::Rank& mine = control().ranks[world.local_rank];
+    const int error = touch(block_start(world.local_rank), layout_.block_bytes);
+    if (error != 0) {
+        mine.state.store(kRankWithoutMemory, std::memory_order_release);
+        throw_no_memory(world.rank, layout_.block_bytes, std::strerror(error));
+    }
+    cpu_set_t& cores = block(world.local_rank).cores;
+    CPU_ZERO(&cores);
+    sched_getaffinity(0, sizeof cores, &cores);  // an empty set, where the kernel refuses, means: assume shared cores
+    mine.pid.store(getpid(), std::memory_order_relaxed);
     mine.state.store(kRankJoined, std::memory_order_release);
+    await_all(world, timeout_ms);
+    // The peers' pages are there; this fills the own page table, so that no step faults.
+    touch(base_, layout_.total_bytes);
+}
+
+void NodeSegment::await_all(const World& world, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
-    for (int peer = 0; peer < world.size; ++peer) {
-        while (rank_control(peer).state.load(std::memory_order_acquire) == kRankAbsent) {
+    const int first_rank = world.rank - world.local_rank;
+    for (int peer = 0; peer < rank_count(); ++peer) {
+        const std::atomic<uint32_t>& state = control().ranks[peer].state;
+        while (state.load(std::memory_order_acquire) == kRankAbsent) {
             if (deadline.expired()) {
                 throw CommError(
                     fmt::format("rank {} did not enter the node's shared segment within {:.1f} s, rank {} waited; "
                                 "check its output",
-                                peer, 1e-3 * static_cast<double>(timeout_ms), world.rank));
+                                first_rank + peer, 1e-3 * static_cast<double>(timeout_ms), world.rank));
             }
             std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+        if (state.load(std::memory_order_acquire) == kRankWithoutMemory) {
+            throw_no_memory(first_rank + peer, layout_.block_bytes, "the kernel refused them");
         }
     }
 }

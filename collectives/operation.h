@@ -1,5 +1,4 @@
-// One collective as a request: what the caller's thread hands to the communication thread. Plain data; the memory it points to
-// belongs to the operation until it is done.
+// One collective as a request. Plain data; the memory it points to belongs to the operation until it is done.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +14,27 @@ std::string_view to_string(OperationKind kind);
 
 struct Operation {
     OperationKind kind = OperationKind::barrier;
+    DataType type = DataType::f32;  // of the elements that allreduce and reduce_scatter sum
     CollectiveLabel label;
-    float* floats = nullptr;            // allreduce, reduce_scatter: in place
+    std::byte* target = nullptr;        // allreduce, reduce_scatter, broadcast: in place; allgather: byte_count * world size
     const std::byte* source = nullptr;  // allgather: `byte_count` bytes of this rank
-    std::byte* target = nullptr;        // allgather: byte_count * world size; broadcast: byte_count, in place
     size_t byte_count = 0;              // of this rank's data
     int root = 0;                       // broadcast
     uint64_t sequence = 0;              // 1, 2, 3, ... equal on all ranks
+
+    bool sums() const { return kind == OperationKind::allreduce || kind == OperationKind::reduce_scatter; }
+    size_t element_count() const { return byte_count / bytes_per_element(type); }
 };
 
+// The requests behind Communicator's calls; they check what the caller passes. Types that are summed: f32, bf16, f16.
+Operation allreduce_of(std::span<std::byte> data, DataType type, CollectiveLabel label);
+Operation reduce_scatter_of(std::span<std::byte> data, DataType type, CollectiveLabel label);
+Operation allgather_of(std::span<const std::byte> mine, std::span<std::byte> all, int world_size, CollectiveLabel label);
+Operation broadcast_of(std::span<std::byte> data, int root, int world_size, CollectiveLabel label);
+Operation barrier_of(CollectiveLabel label);
+
 // The same on all ranks or the job is broken: compared at every operation, so that ranks whose plans differ stop instead of hanging
-// or summing the wrong numbers. Fixed size, trivially copyable: lies in shared memory and travels as it is.
+// or summing the wrong numbers. Fixed size, no padding: lies in shared memory and travels as it is.
 struct OperationSignature {
     uint64_t sequence = 0;
     uint64_t byte_count = 0;
@@ -34,13 +43,15 @@ struct OperationSignature {
     int32_t bucket = -1;
     uint16_t root = 0;
     OperationKind kind = OperationKind::barrier;
+    DataType type = DataType::f32;
     char what[24] = {};
     uint64_t plan_hash = 0;  // of all the above: one comparison on the fast path
 
     static OperationSignature of(const Operation& operation, int64_t place);
 };
+static_assert(sizeof(OperationSignature) == 72, "no padding: its bytes are hashed");
 
-std::string describe(const OperationSignature& signature);  // "allreduce of bucket 3, step 17, 4096 bytes"
+std::string describe(const OperationSignature& signature);  // "allreduce of 4096 bytes (f32) for bucket 3 of step 17"
 std::string describe(const CollectiveLabel& label);         // "bucket 3 of step 17"
 
 // The text of every failure of a wait, three parts: `fault` (who did what), where this rank was, what to do.

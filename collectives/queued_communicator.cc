@@ -100,30 +100,23 @@ WorkTimes QueuedCommunicator::times(uint64_t ticket) const {
     return slots_[ticket % kHistory].times;
 }
 
-Work QueuedCommunicator::allreduce(std::span<float> data, CollectiveLabel label) {
-    return {this,
-            start({.kind = OperationKind::allreduce, .label = label, .floats = data.data(), .byte_count = data.size_bytes()})};
+Work QueuedCommunicator::allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    return {this, start(allreduce_of(data, type, label))};
 }
 
-void QueuedCommunicator::reduce_scatter(std::span<float> data, CollectiveLabel label) {
-    wait(start({.kind = OperationKind::reduce_scatter, .label = label, .floats = data.data(), .byte_count = data.size_bytes()}));
+void QueuedCommunicator::reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    wait(start(reduce_scatter_of(data, type, label)));
 }
 
 void QueuedCommunicator::allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) {
-    check(all.size() == mine.size() * static_cast<size_t>(world_.size), "allgather: `all` has room for every rank's part");
-    wait(start({.kind = OperationKind::allgather,
-                .label = label,
-                .source = mine.data(),
-                .target = all.data(),
-                .byte_count = mine.size()}));
+    wait(start(allgather_of(mine, all, world_.size, label)));
 }
 
 void QueuedCommunicator::broadcast(std::span<std::byte> data, int root, CollectiveLabel label) {
-    check(root >= 0 && root < world_.size, "broadcast: the root is a rank of this world");
-    wait(start({.kind = OperationKind::broadcast, .label = label, .target = data.data(), .byte_count = data.size(), .root = root}));
+    wait(start(broadcast_of(data, root, world_.size, label)));
 }
 
-void QueuedCommunicator::barrier(CollectiveLabel label) { wait(start({.kind = OperationKind::barrier, .label = label})); }
+void QueuedCommunicator::barrier(CollectiveLabel label) { wait(start(barrier_of(label))); }
 
 void QueuedCommunicator::abort(std::string_view reason) noexcept {
     engine_->abort(reason);

@@ -24,12 +24,14 @@ public:
     std::string_view name() const override { return engine_->name(); }
     MemoryPool& gradient_pool() override { return engine_->gradient_pool(); }
 
-    Work allreduce(std::span<float> data, CollectiveLabel label) override;
-    void reduce_scatter(std::span<float> data, CollectiveLabel label) override;
+    using Communicator::allreduce;
+    using Communicator::reduce_scatter;
+    Work allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) override;
+    void reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) override;
     void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) override;
     void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) override;
     void barrier(CollectiveLabel label) override;
-    void note_progress() noexcept override { engine_->note_progress(); }
+    void progress() noexcept override { engine_->note_progress(); }
     void abort(std::string_view reason) noexcept override;
 
 private:

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -29,6 +30,7 @@ namespace lockstep {
 
 namespace {
 
+constexpr size_t kCommonBytes = size_t{64} << 10;  // at the start of the file
 constexpr char kReadyMark = '+';
 constexpr char kErrorMark = '!';
 
@@ -144,7 +146,7 @@ FileHandle unix_socket() {
 void hand_out(int listener, int file, uint64_t secret, const World& world, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
     std::vector<int> missing;
-    for (int rank = 1; rank < world.size; ++rank) missing.push_back(rank);
+    for (int rank = 1; rank < world.local_size; ++rank) missing.push_back(world.rank + rank);
     while (!missing.empty()) {
         if (!wait_readable(listener, deadline)) {
             throw CommError(fmt::format("ranks {} did not fetch the node's shared segment within {:.1f} s; check their output",
@@ -168,13 +170,11 @@ FileHandle create_segment_file(size_t total_bytes) {
     if (!file.is_open()) {
         throw DeviceError(fmt::format("cannot make the node's shared segment: {}; use comm.backend=gloo", std::strerror(errno)));
     }
+    if (ftruncate(file.get(), static_cast<off_t>(total_bytes)) != 0) throw_no_room(total_bytes, 0, std::strerror(errno));
+    // What all ranks use before they have their own blocks. The blocks are touched by their owners.
     int error = EINTR;
-    while (error == EINTR) error = posix_fallocate(file.get(), 0, static_cast<off_t>(total_bytes));
-    if (error == ENOSPC || error == ENOMEM || error == EFBIG) {
-        throw_no_room(total_bytes, available_memory_bytes().value_or(0), std::strerror(error));
-    }
-    if (error != 0)
-        throw DeviceError(fmt::format("cannot reserve {} bytes of shared memory: {}", total_bytes, std::strerror(error)));
+    while (error == EINTR) error = posix_fallocate(file.get(), 0, static_cast<off_t>(std::min(total_bytes, kCommonBytes)));
+    if (error != 0) throw_no_room(total_bytes, available_memory_bytes().value_or(0), std::strerror(error));
     return file;
 }
 
@@ -194,7 +194,8 @@ FileHandle create_and_hand_out(const World& world, Store& store, const std::stri
     socklen_t length = 0;
     const sockaddr_un address = abstract_address(name, length);
     const FileHandle listener = unix_socket();
-    if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(listener.get(), world.size) != 0) {
+    if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        listen(listener.get(), world.local_size) != 0) {
         throw DeviceError(fmt::format("cannot listen on a unix socket: {}; use comm.backend=gloo", std::strerror(errno)));
     }
     store.set(key, fmt::format("{}{} {} {}", kReadyMark, total_bytes, secret, name));
@@ -204,31 +205,34 @@ FileHandle create_and_hand_out(const World& world, Store& store, const std::stri
 
 FileHandle receive_from_leader(const World& world, Store& store, const std::string& prefix, size_t total_bytes,
                                int64_t timeout_ms) {
+    const int leader = world.rank - world.local_rank;
     const std::string offer = store.wait(prefix + "/segment", timeout_ms);
-    if (!offer.empty() && offer[0] == kErrorMark) throw DeviceError("rank 0: " + offer.substr(1));
+    if (!offer.empty() && offer[0] == kErrorMark) throw DeviceError(fmt::format("rank {}: {}", leader, offer.substr(1)));
     std::istringstream words(offer.substr(offer.empty() ? 0 : 1));
     size_t leader_bytes = 0;
     Request request{.rank = world.rank};
     std::string name;
     if (!(words >> leader_bytes >> request.secret >> name))
-        throw CommError("rank 0 offers no usable shared segment; restart the job");
+        throw CommError(fmt::format("rank {} offers no usable shared segment; restart the job", leader));
     if (leader_bytes != total_bytes) {
         throw CommError(
-            fmt::format("ranks disagree on the shared segment: {} bytes on rank 0, {} on rank {}; give all ranks the same "
+            fmt::format("ranks disagree on the shared segment: {} bytes on rank {}, {} on rank {}; give all ranks the same "
                         "program, configuration and data",
-                        leader_bytes, total_bytes, world.rank));
+                        leader_bytes, leader, total_bytes, world.rank));
     }
     socklen_t length = 0;
     const sockaddr_un address = abstract_address(name, length);
     const FileHandle connection = unix_socket();
     if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
         send(connection.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
-        throw CommError(
-            fmt::format("cannot fetch the node's shared segment from rank 0: {}; rank 0 has probably ended", std::strerror(errno)));
+        throw CommError(fmt::format("cannot fetch the node's shared segment from rank {0}: {1}; rank {0} has probably ended",
+                                    leader, std::strerror(errno)));
     }
     FileHandle file;
     if (wait_readable(connection.get(), Deadline::after_ms(timeout_ms))) file = receive_descriptor(connection.get());
-    if (!file.is_open()) throw CommError("rank 0 did not hand over the node's shared segment; rank 0 has probably ended");
+    if (!file.is_open()) {
+        throw CommError(fmt::format("rank {0} did not hand over the node's shared segment; rank {0} has probably ended", leader));
+    }
     return file;
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/operation.h"
 #include "core/clock.h"
 #include "core/error.h"
 
@@ -22,21 +23,27 @@ public:
     std::string_view name() const override { return "one"; }
     MemoryPool& gradient_pool() override { return pool_; }
 
-    Work allreduce(std::span<float>, CollectiveLabel) override {
+    using Communicator::allreduce;
+    using Communicator::reduce_scatter;
+    Work allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) override {
         throw_if_aborted();
+        allreduce_of(data, type, label);  // refuses what a larger world would refuse
         ++issued_;
         instants_ns_[issued_ % kHistory] = now_ns();
         return {this, issued_};
     }
-    void reduce_scatter(std::span<float>, CollectiveLabel) override { throw_if_aborted(); }
-    void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel) override {
+    void reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) override {
         throw_if_aborted();
-        check(all.size() == mine.size(), "allgather: `all` has room for every rank's part");
+        reduce_scatter_of(data, type, label);
+    }
+    void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) override {
+        throw_if_aborted();
+        allgather_of(mine, all, world_.size, label);
         std::copy(mine.begin(), mine.end(), all.begin());
     }
-    void broadcast(std::span<std::byte>, int root, CollectiveLabel) override {
+    void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) override {
         throw_if_aborted();
-        check(root == 0, "broadcast: the root is a rank of this world");
+        broadcast_of(data, root, world_.size, label);
     }
     void barrier(CollectiveLabel) override { throw_if_aborted(); }
 

@@ -70,7 +70,7 @@ EvaluationResult Evaluator::run(int64_t step) {
     size_t round = 0;
     while (const std::optional<Batch> batch = loader->next()) {
         mine.at(round++) = tally(*batch);
-        communicator_.note_progress();
+        communicator_.progress();
     }
 
     std::vector<BatchTally> all(rounds * world_size);

@@ -40,7 +40,7 @@ void GradientReducer::begin(int64_t step) {
 }
 
 void GradientReducer::ready_up_to(size_t entry_end) {
-    communicator_.note_progress();
+    communicator_.progress();
     if (ready_buckets_ == plan_.size() || plan_[ready_buckets_].entry_end > entry_end) return;
     const int64_t now = now_ns();
     while (ready_buckets_ < plan_.size() && plan_[ready_buckets_].entry_end <= entry_end) records_[ready_buckets_++].ready_ns = now;

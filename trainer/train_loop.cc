@@ -123,10 +123,10 @@ void TrainLoop::run_micro_step(const Batch& batch, bool first, bool last, StepCo
         .labels = batch.labels,
         .dropout_key = RandomStream(parts_.experiment.run.seed, "dropout", static_cast<uint64_t>(step_), worker).next_u64()};
     const double loss_sum = timed(Span::Kind::forward, [&] { return executor.forward(input); });
-    parts_.communicator.note_progress();
+    parts_.communicator.progress();
     // Only the last micro-step's gradients are final, so only it may launch buckets.
     timed(Span::Kind::backward, [&] { executor.backward(!first, last ? &parts_.reducer : nullptr); });
-    parts_.communicator.note_progress();
+    parts_.communicator.progress();
     mine.loss_sum += loss_sum;
     mine.images += batch.count;
     mine.correct += count_top_k(executor.logits(), batch.labels, parts_.replica.classes(), 1);

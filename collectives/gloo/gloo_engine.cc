@@ -19,9 +19,8 @@ namespace {
 constexpr uint64_t kHeaderSlot = 2;
 constexpr uint64_t kContributionSlot = 3;
 constexpr uint64_t kResultSlot = 4;
-constexpr size_t kChunkCount = size_t{64} << 10;  // floats of a slice that travel at a time
-constexpr size_t kChunkBytes = kChunkCount * sizeof(float);
-constexpr size_t kInlineBytes = 4096;  // small data travels with the header: one message each way
+constexpr size_t kChunkBytes = size_t{256} << 10;  // of a slice that travel at a time
+constexpr size_t kInlineBytes = 4096;              // small data travels with the header: one message each way
 
 // Opens every operation. Nothing else is sent before all headers agree, so a message never meets a receive of another size.
 struct Header {
@@ -29,27 +28,26 @@ struct Header {
     std::byte data[kInlineBytes] = {};
 };
 
-struct Range {  // floats
+struct Range {  // bytes
     size_t first = 0;
     size_t last = 0;
-    size_t count() const { return last - first; }
-    size_t bytes() const { return count() * sizeof(float); }
+    size_t bytes() const { return last - first; }
 };
 
 // Part `chunk` of a slice; empty beyond its end.
 Range part_of(const Range& slice, size_t chunk) {
-    return {std::min(slice.last, slice.first + chunk * kChunkCount), std::min(slice.last, slice.first + (chunk + 1) * kChunkCount)};
+    return {std::min(slice.last, slice.first + chunk * kChunkBytes), std::min(slice.last, slice.first + (chunk + 1) * kChunkBytes)};
 }
 
-// allreduce: everybody sends each peer that peer's slice, sums its own slice in rank order, and sends the sum to everybody. Moves
-// 2 (p-1)/p of the data, as a ring does, in two steps instead of 2 (p-1). Chunk by chunk, one ahead.
+// allreduce: everybody sends each peer that peer's slice, sums its own slice along the tree of ranks, and sends the sum to
+// everybody. Moves 2 (p-1)/p of the data, as a ring does, in two steps instead of 2 (p-1). Chunk by chunk, one ahead.
 class GlooEngine final : public Engine {
 public:
     GlooEngine(const World& world, Store& store, const std::string& prefix, const CommunicatorOptions& options)
         : world_(world),
           delay_ns_per_kib_(options.test_delay_ns_per_kib),
           headers_in_(static_cast<size_t>(world.size)),
-          contributions_(2 * static_cast<size_t>(world.size) * kChunkCount),
+          contributions_(2 * static_cast<size_t>(world.size) * kChunkBytes),
           inputs_(static_cast<size_t>(world.size)),
           slices_(static_cast<size_t>(world.size)),
           header_posted_(static_cast<size_t>(world.size), false),
@@ -77,9 +75,6 @@ public:
     }
 
 private:
-    static bool sums(const Operation& operation) {
-        return operation.kind == OperationKind::allreduce || operation.kind == OperationKind::reduce_scatter;
-    }
     static bool is_small(const Operation& operation) { return operation.byte_count <= kInlineBytes; }
 
     template <typename Action>
@@ -88,8 +83,8 @@ private:
             if (peer != world_.rank) action(peer);
         }
     }
-    float* contribution(int rank, size_t half) {
-        return contributions_.data() + (half * static_cast<size_t>(world_.size) + static_cast<size_t>(rank)) * kChunkCount;
+    std::byte* contribution(int rank, size_t half) {
+        return contributions_.data() + (half * static_cast<size_t>(world_.size) + static_cast<size_t>(rank)) * kChunkBytes;
     }
     const Range& own_slice() const { return slices_[static_cast<size_t>(world_.rank)]; }
 
@@ -110,8 +105,7 @@ private:
     }
 
     const void* own_data(const Operation& operation) const {
-        if (sums(operation)) return operation.floats;
-        return operation.kind == OperationKind::broadcast ? operation.target : operation.source;
+        return operation.kind == OperationKind::allgather ? operation.source : operation.target;
     }
 
     void exchange_headers(const Operation& operation, WorkTimes& times) {
@@ -150,9 +144,14 @@ private:
     void sum_small(const Operation& operation) {
         for (int rank = 0; rank < world_.size; ++rank) {
             const auto index = static_cast<size_t>(rank);
-            inputs_[index] = rank == world_.rank ? operation.floats : reinterpret_cast<const float*>(headers_in_[index].data);
+            inputs_[index] = rank == world_.rank ? operation.target : headers_in_[index].data;
         }
-        reduce_kernels::sum(operation.floats, inputs_.data(), world_.size, operation.byte_count / sizeof(float));
+        sum_inputs(operation, operation.target, operation.byte_count);
+    }
+
+    void sum_inputs(const Operation& operation, std::byte* output, size_t bytes) {
+        void* const outputs[] = {output};
+        reduce_kernels::sum(operation.type, outputs, inputs_, bytes / bytes_per_element(operation.type));
     }
 
     // Buffers over one slice of the caller's data, by rank: what goes to that peer and what comes back from it.
@@ -162,18 +161,20 @@ private:
     };
 
     void sum_large(const Operation& operation) {
-        const auto count = static_cast<int64_t>(operation.byte_count / sizeof(float));
+        const auto count = static_cast<int64_t>(operation.element_count());
+        const size_t element_bytes = bytes_per_element(operation.type);
         SliceBuffers buffers;
         for (int rank = 0; rank < world_.size; ++rank) {
             const auto [first, last] = Communicator::slice(count, rank, world_.size);
-            slices_[static_cast<size_t>(rank)] = {static_cast<size_t>(first), static_cast<size_t>(last)};
+            slices_[static_cast<size_t>(rank)] = {static_cast<size_t>(first) * element_bytes,
+                                                  static_cast<size_t>(last) * element_bytes};
         }
         for (const Range& slice : slices_) {
-            buffers.of_peer.push_back(links_.make_buffer(operation.floats + slice.first, slice.bytes()));
-            buffers.of_own.push_back(links_.make_buffer(operation.floats + own_slice().first, own_slice().bytes()));
+            buffers.of_peer.push_back(links_.make_buffer(operation.target + slice.first, slice.bytes()));
+            buffers.of_own.push_back(links_.make_buffer(operation.target + own_slice().first, own_slice().bytes()));
         }
         const bool all_need_sums = operation.kind == OperationKind::allreduce;
-        const size_t chunk_count = (slices_[0].count() + kChunkCount - 1) / kChunkCount;  // slice 0 is never the smaller one
+        const size_t chunk_count = (slices_[0].bytes() + kChunkBytes - 1) / kChunkBytes;  // slice 0 is never the smaller one
         post_contributions(buffers, 0);
         for (size_t chunk = 0; chunk < chunk_count; ++chunk) {
             if (chunk + 1 < chunk_count) post_contributions(buffers, chunk + 1);
@@ -189,21 +190,20 @@ private:
             const auto index = static_cast<size_t>(peer);
             if (own_bytes > 0) links_.receive(*contribution_buffers_[chunk % 2][index], peer, kContributionSlot, 0, own_bytes);
             const Range part = part_of(slices_[index], chunk);
-            if (part.count() == 0) return;
-            links_.send(*buffers.of_peer[index], peer, kContributionSlot, (part.first - slices_[index].first) * sizeof(float),
-                        part.bytes());
+            if (part.bytes() == 0) return;
+            links_.send(*buffers.of_peer[index], peer, kContributionSlot, part.first - slices_[index].first, part.bytes());
         });
     }
 
     void sum_own_part(const Operation& operation, size_t chunk) {
         const Range part = part_of(own_slice(), chunk);
-        if (part.count() == 0) return;
+        if (part.bytes() == 0) return;
         for_each_peer([&](int peer) { links_.wait_received(*contribution_buffers_[chunk % 2][static_cast<size_t>(peer)], peer); });
         for (int rank = 0; rank < world_.size; ++rank) {
             inputs_[static_cast<size_t>(rank)] =
-                rank == world_.rank ? operation.floats + part.first : contribution(rank, chunk % 2);
+                rank == world_.rank ? operation.target + part.first : contribution(rank, chunk % 2);
         }
-        reduce_kernels::sum(operation.floats + part.first, inputs_.data(), world_.size, part.count());
+        sum_inputs(operation, operation.target + part.first, part.bytes());
     }
 
     // The result for a peer's slice may overwrite what was sent to it: it can only come after the peer has received that.
@@ -212,23 +212,21 @@ private:
         for_each_peer([&](int peer) {
             const auto index = static_cast<size_t>(peer);
             const Range part = part_of(slices_[index], chunk);
-            if (part.count() > 0) {
-                links_.receive(*buffers.of_peer[index], peer, kResultSlot, (part.first - slices_[index].first) * sizeof(float),
-                               part.bytes());
+            if (part.bytes() > 0) {
+                links_.receive(*buffers.of_peer[index], peer, kResultSlot, part.first - slices_[index].first, part.bytes());
             }
-            if (own_part.count() > 0) {
-                links_.send(*buffers.of_own[index], peer, kResultSlot, (own_part.first - own_slice().first) * sizeof(float),
-                            own_part.bytes());
+            if (own_part.bytes() > 0) {
+                links_.send(*buffers.of_own[index], peer, kResultSlot, own_part.first - own_slice().first, own_part.bytes());
             }
         });
     }
 
     // One wait for each post of the chunk that has not been waited for yet.
     void finish_chunk(SliceBuffers& buffers, size_t chunk, bool results_too) {
-        const bool own_part_sent = results_too && part_of(own_slice(), chunk).count() > 0;
+        const bool own_part_sent = results_too && part_of(own_slice(), chunk).bytes() > 0;
         for_each_peer([&](int peer) {
             const auto index = static_cast<size_t>(peer);
-            if (part_of(slices_[index], chunk).count() > 0) {
+            if (part_of(slices_[index], chunk).bytes() > 0) {
                 links_.wait_sent(*buffers.of_peer[index], peer);
                 if (results_too) links_.wait_received(*buffers.of_peer[index], peer);
             }
@@ -288,12 +286,12 @@ private:
     const int64_t delay_ns_per_kib_;
     HeapPool pool_;
     Header header_out_;
-    std::vector<Header> headers_in_;    // by rank
-    std::vector<float> contributions_;  // two halves, in each one chunk by rank
-    std::vector<const float*> inputs_;  // by rank; scratch
-    std::vector<Range> slices_;         // by rank; of the running operation
-    std::vector<char> header_posted_;   // by rank
-    GlooLinks links_;                   // before the buffers that use it, after the memory they point to
+    std::vector<Header> headers_in_;        // by rank
+    std::vector<std::byte> contributions_;  // two halves, in each one chunk by rank
+    std::vector<const void*> inputs_;       // by rank; scratch
+    std::vector<Range> slices_;             // by rank; of the running operation
+    std::vector<char> header_posted_;       // by rank
+    GlooLinks links_;                       // before the buffers that use it, after the memory they point to
     std::unique_ptr<GlooBuffer> header_out_buffer_;
     std::vector<std::unique_ptr<GlooBuffer>> header_in_buffers_;
     std::vector<std::unique_ptr<GlooBuffer>> contribution_buffers_[2];

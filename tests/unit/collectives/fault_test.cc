@@ -19,6 +19,7 @@
 #include "collectives/communicator.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/process_group.h"
 
@@ -142,7 +143,7 @@ TEST(NativeProgress, ARankThatComputesLongerThanTheTimeLimitIsNotLost) {
         communicator->barrier({.what = "start"});
         for (int part = 0; world.rank == 1 && part < 30; ++part) {
             sleep_ms(50);
-            communicator->note_progress();
+            communicator->progress();
         }
         communicator->barrier({.what = "after a long computation"});
         return std::string("met");
@@ -241,8 +242,8 @@ TEST_P(CommunicatorFault, RanksThatDisagreeGetAnErrorNamingBothSides) {
         },
         options());
     for (const RankOutcome& outcome : sizes) {
-        EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("rank 0 runs allreduce of 400000 bytes"),
-                                        HasSubstr("rank 1 runs allreduce of 400064 bytes"), HasSubstr("bucket 1 of step 5")));
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("rank 0 runs allreduce of 400000 bytes (f32)"),
+                                        HasSubstr("rank 1 runs allreduce of 400064 bytes (f32)"), HasSubstr("bucket 1 of step 5")));
     }
     const auto kinds = run(
         2,
@@ -255,6 +256,61 @@ TEST_P(CommunicatorFault, RanksThatDisagreeGetAnErrorNamingBothSides) {
         options());
     for (const RankOutcome& outcome : kinds)
         EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("barrier"), HasSubstr("allreduce")));
+}
+
+TEST_P(CommunicatorFault, RanksThatDisagreeOnTypeStepOrRootGetAnErrorNamingBothSides) {
+    const auto types = run(
+        2,
+        [](Communicator& communicator) {
+            std::vector<std::byte> data(40);
+            const DataType type = communicator.world().rank == 0 ? DataType::f16 : DataType::bf16;
+            communicator.allreduce(data, type, {.what = "bucket"}).wait();
+            return std::string();
+        },
+        options());
+    for (const RankOutcome& outcome : types)
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("(f16)"), HasSubstr("(bf16)")));
+    const auto steps = run(
+        3,
+        [](Communicator& communicator) {
+            std::vector<float> data(10);
+            communicator.allreduce(data, {.what = "bucket", .step = 40 + communicator.world().rank / 2}).wait();
+            return std::string();
+        },
+        options());
+    for (const RankOutcome& outcome : steps)
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("of step 40"), HasSubstr("of step 41")));
+    const auto roots = run(
+        2,
+        [](Communicator& communicator) {
+            std::vector<std::byte> data(10);
+            communicator.broadcast(data, communicator.world().rank, {.what = "weights"});
+            return std::string();
+        },
+        options());
+    for (const RankOutcome& outcome : roots)
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("from rank 0"), HasSubstr("from rank 1")));
+}
+
+TEST_P(CommunicatorFault, ARankThatIsStoppedForAWhileIsWaitedFor) {
+    const auto outcomes = run(
+        2,
+        [&](Communicator& communicator) {
+            communicator.barrier({.what = "start"});
+            if (communicator.world().rank == 1) {
+                const pid_t stopped = getpid();
+                if (fork() == 0) {  // wakes the stopped one
+                    sleep_ms(900);
+                    kill(stopped, SIGCONT);
+                    _exit(0);
+                }
+                kill(getpid(), SIGSTOP);
+            }
+            run_buckets(communicator, 5);
+            return std::string("went on");
+        },
+        options());
+    for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "went on");
 }
 
 TEST_P(CommunicatorFault, LeavesNoFileDescriptorThreadOrSharedFile) {
@@ -326,6 +382,62 @@ TEST(NativeCommunicator, AnAllreduceAllocatesNothingAfterWarmUp) {
                            after.ru_minflt - before.ru_minflt);
     });
     for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "0 allocations, 0 page faults");
+}
+
+TEST(NativeCommunicator, DataInTheSegmentOnOneRankOnlyIsADisagreement) {
+    const auto outcomes = ProcessGroup{.size = 2}.run([](const World& world, Store& store) {
+        const auto communicator = make_communicator(world, store, {.backend = "native", .segment_bytes = 8192});
+        Buffer inside = communicator->gradient_pool().allocate(8000);
+        std::vector<float> outside(2000);
+        communicator->allreduce(world.rank == 0 ? inside.f32() : std::span(outside), {.what = "bucket"}).wait();
+        return std::string();
+    });
+    for (const RankOutcome& outcome : outcomes)
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("at offset 0 of the segment")));
+}
+
+// Death is noticed within 100 ms; the bound allows for a busy machine.
+TEST(NativeCommunicator, TheFlightRecordShowsWhatADeadRankDidLast) {
+    const std::string path = testing::TempDir() + "flight_record_test.txt";
+    std::filesystem::remove(path);
+    SharedInstant fault;
+    const auto outcomes = ProcessGroup{.size = 3}.run([&](const World& world, Store& store) {
+        const auto communicator = make_communicator(
+            world, store, {.backend = "native", .segment_bytes = 2 * kCount * sizeof(float), .flight_record_path = path});
+        run_buckets(*communicator, 3);
+        communicator->barrier({.what = "last words", .step = 18});
+        if (world.rank == 1) {
+            fault.set_now();
+            kill(getpid(), SIGKILL);
+        }
+        run_buckets(*communicator);
+        return std::string();
+    });
+    for (const int rank : {0, 2}) {
+        const RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr("rank 1 "), HasSubstr("died"), HasSubstr(path), Not(HasSubstr("not written"))));
+        EXPECT_LT(fault.seconds_until(outcome.end_ns), 0.4);
+    }
+    const std::string record = read_file(path);
+    EXPECT_THAT(record, AllOf(HasSubstr("cause: rank 1 (pid "), HasSubstr("rank 2 (pid ")));
+    // The dead rank's last line is the barrier, finished; the others have begun what it never came to.
+    const size_t section = record.find("\nrank 1 (pid ");
+    ASSERT_NE(section, std::string::npos);
+    std::string lines = record.substr(section, record.find("\nrank 2 (pid ") - section);
+    EXPECT_THAT(lines, AllOf(HasSubstr("the last 7 operations"), HasSubstr("barrier of 0 bytes for last words of step 18")));
+    EXPECT_THAT(lines, Not(HasSubstr("waiting")));
+    EXPECT_THAT(record.substr(0, section),
+                testing::ContainsRegex("8 +waiting .*allreduce of 1200000 bytes .f32. for bucket 3 of step 17"));
+}
+
+TEST(NativeCommunicator, AFlightRecordThatCannotBeWrittenDoesNotHideTheFailure) {
+    const auto outcomes = ProcessGroup{.size = 2}.run([&](const World& world, Store& store) {
+        const auto communicator =
+            make_communicator(world, store, {.backend = "native", .flight_record_path = "/nonexistent/folder/record.txt"});
+        if (world.rank == 0) communicator->barrier({.what = "meeting"});
+        return std::string();
+    });
+    EXPECT_THAT(outcomes[0].text, AllOf(HasSubstr("rank 1 "), HasSubstr("left the job"), HasSubstr("not written")));
 }
 
 TEST(NativeCommunicator, RefusesSeveralNodes) {

@@ -1,0 +1,92 @@
+// Collectives of the ranks of one node, through their shared segment. No thread: the caller's own calls carry everything out.
+//
+// Operations run in order of issue, and three counts say how far this rank is with them:
+//
+//   issued >= announced >= shared >= finished
+//
+// announced: the peers can see that this rank has come to it; shared: all ranks had come to it and this rank has done its share;
+// finished: its data belongs to the caller again, which on the direct path needs every rank's share. A rank that has done its
+// share holds up nobody, and nobody does another's share.
+#pragma once
+
+#include <array>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "collectives/communicator.h"
+#include "collectives/local_group.h"
+#include "collectives/operation.h"
+#include "collectives/segment_pool.h"
+#include "collectives/segment_transfer.h"
+
+namespace lockstep {
+
+class NativeCommunicator final : public Communicator {
+public:
+    // Collective over the ranks of `world`'s node, which share `segment`: joins it. Errors as NodeSegment's.
+    NativeCommunicator(const World& world, std::shared_ptr<NodeSegment> segment, const CommunicatorOptions& options);
+    ~NativeCommunicator() override;  // finishes what has been started, if it can
+
+    const World& world() const override { return world_; }
+    std::string_view name() const override { return "native"; }
+    MemoryPool& gradient_pool() override { return pool_; }
+
+    using Communicator::allreduce;
+    using Communicator::reduce_scatter;
+    Work allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) override;
+    void reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) override;
+    void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) override;
+    void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) override;
+    void barrier(CollectiveLabel label) override;
+    void progress() noexcept override;
+    void abort(std::string_view reason) noexcept override { group_.abort(reason); }
+
+private:
+    // Of one operation; by ticket, which is its sequence.
+    struct Flight {
+        Operation operation;
+        SegmentPath path = SegmentPath::inlined;
+        int64_t place = -1;
+        uint64_t plan_hash = 0;
+        int64_t start_ns = 0;
+        int64_t shared_ns = 0;
+        int64_t not_before_ns = 0;  // of the artificial delay; 0: not known yet
+    };
+
+    bool test(uint64_t ticket) override;
+    void wait(uint64_t ticket) override;
+    WorkTimes times(uint64_t ticket) const override;
+
+    uint64_t issue(Operation operation);
+    void advance();  // everything that can be done without waiting
+    bool announce_next();
+    bool share_next();
+    bool finish_next();
+    bool delay_has_passed(Flight& flight);
+    int64_t arrival_ns(uint64_t ticket) const;
+    void wait_for(uint64_t ticket);
+    void look();
+    [[noreturn]] void keep_failure();  // in a catch block: every later call meets it
+    Flight& flight(uint64_t ticket) { return flights_[ticket % kHistory]; }
+    const Flight& flight(uint64_t ticket) const { return flights_[ticket % kHistory]; }
+
+    const World world_;
+    const int64_t delay_ns_per_kib_;
+    LocalGroup group_;
+    SegmentPool pool_;
+    SegmentTransfer transfer_;
+    std::array<Flight, kHistory> flights_;
+    uint64_t issued_ = 0;
+    uint64_t announced_ = 0;
+    uint64_t shared_ = 0;
+    uint64_t finished_ = 0;
+    int64_t link_free_ns_ = 0;  // when the artificially slow transfer before is over
+    std::exception_ptr failure_;
+};
+
+// Collective over all ranks, which are all on one node.
+std::unique_ptr<Communicator> make_native_communicator(const World& world, Store& store, const std::string& prefix,
+                                                       const CommunicatorOptions& options);
+
+}  // namespace lockstep

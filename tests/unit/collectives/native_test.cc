@@ -1,0 +1,273 @@
+// The native communicator from inside: threads act as ranks over one mapping, so that the thread sanitizer sees all of the
+// memory they share; and the pure functions beneath it.
+#include <bit>
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/native_communicator.h"
+#include "collectives/patience.h"
+#include "collectives/segment_file.h"
+#include "collectives/segment_transfer.h"
+#include "core/error.h"
+#include "core/random.h"
+
+namespace lockstep {
+namespace {
+
+using Body = std::function<std::string(Communicator&)>;
+
+std::vector<std::string> texts_of_threads(int size, const CommunicatorOptions& options, const Body& body) {
+    const SegmentLayout layout(size, options.segment_bytes);
+    const auto segment = std::make_shared<NodeSegment>(layout, create_segment_file(layout.total_bytes));
+    std::vector<std::string> texts(static_cast<size_t>(size));
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&, rank] {
+            try {
+                NativeCommunicator communicator({.rank = rank, .size = size, .local_rank = rank, .local_size = size}, segment,
+                                                options);
+                texts[static_cast<size_t>(rank)] = body(communicator);
+            } catch (const Error& error) {
+                texts[static_cast<size_t>(rank)] = error.what();
+            }
+        });
+    }
+    threads.clear();
+    return texts;
+}
+
+// Element `index` of what `rank` brings to operation `number`: signs and magnitudes are mixed, so another order gives other bits.
+float value_of(uint64_t number, int rank, size_t index) {
+    uint64_t bits = (number << 40) + (static_cast<uint64_t>(rank) << 32) + index + 1;
+    bits = (bits ^ bits >> 31) * 0x9e3779b97f4a7c15;
+    bits = (bits ^ bits >> 29) * 0xbf58476d1ce4e5b9;
+    // Sign and fraction from one end, one of 64 exponents around 1 from the other.
+    return std::bit_cast<float>((static_cast<uint32_t>(bits) & 0x807fffff) | (95 + static_cast<uint32_t>(bits >> 58)) << 23);
+}
+
+float tree_sum(uint64_t number, int first, int last, size_t index) {
+    if (last - first == 1) return value_of(number, first, index);
+    const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(last - first - 1)));
+    return tree_sum(number, first, first + left, index) + tree_sum(number, first + left, last, index);
+}
+
+// One rank of a job that does many operations of random size, place and kind, in flight together, and lets random time pass
+// wherever it can. What is done is the same on all ranks; when, differs.
+class RandomRank {
+public:
+    static constexpr size_t kMostFloats = 70'000;  // more than a staging chunk
+    static constexpr size_t kInFlight = 12;
+    static constexpr size_t kPoolBytes = kInFlight * kMostFloats * sizeof(float);
+
+    RandomRank(Communicator& communicator, uint64_t seed)
+        : communicator_(communicator),
+          plan_(seed, "fuzz-plan"),
+          delays_(seed, "fuzz-delays", static_cast<uint64_t>(communicator.world().rank)),
+          inside_(communicator.gradient_pool().allocate(kPoolBytes)),
+          outside_(kInFlight * kMostFloats) {}
+
+    std::string run(uint64_t operations) {
+        for (uint64_t number = 1; number <= operations && complaint_.empty(); ++number) {
+            pause();
+            if (plan_.next_u32() % 16 == 0) {
+                synchronous(number);
+            } else {
+                start(number);
+            }
+            if (delays_.next_u32() % 4 == 0) communicator_.progress();
+            while (flights_.size() >= kInFlight - delays_.next_u32() % kInFlight && !flights_.empty()) finish_oldest();
+        }
+        while (!flights_.empty()) finish_oldest();
+        return complaint_;
+    }
+
+private:
+    struct InFlight {
+        uint64_t number;
+        std::span<float> data;
+        Work work;
+    };
+
+    void pause() {
+        const uint32_t choice = delays_.next_u32() % 16;
+        if (choice == 0) std::this_thread::sleep_for(std::chrono::microseconds(delays_.next_u32() % 100));
+        if (choice < 4) std::this_thread::yield();
+    }
+    void start(uint64_t number) {
+        constexpr size_t kCounts[] = {0, 1, 7, 16, 30, 31, 60, 100, 255, 256, 257, 511};
+        size_t count = kCounts[plan_.next_u32() % std::size(kCounts)];
+        if (plan_.next_u32() % 32 == 0) count = 4090 + plan_.next_u32() % 16;
+        if (plan_.next_u32() % 256 == 0) count = kMostFloats;
+        const std::span<float> memory = plan_.next_u32() % 2 == 0 ? inside_.f32() : std::span(outside_);
+        // A place that no operation in flight uses.
+        const std::span<float> data = memory.subspan(started_++ % kInFlight * kMostFloats + (kMostFloats - count) % 16, count);
+        for (size_t index = 0; index < count; ++index) data[index] = value_of(number, communicator_.world().rank, index);
+        flights_.push_back(
+            {number, data,
+             communicator_.allreduce(
+                 data, {.what = "fuzz", .step = static_cast<int64_t>(number), .bucket = static_cast<int32_t>(count)})});
+    }
+    void synchronous(uint64_t number) {
+        const World& world = communicator_.world();
+        const CollectiveLabel label{.what = "between", .step = static_cast<int64_t>(number)};
+        if (number % 3 == 0) return communicator_.barrier(label);
+        const auto root = static_cast<int>(number % static_cast<uint64_t>(world.size));
+        uint64_t word = world.rank == root ? number * 77 : 0;
+        communicator_.broadcast(std::as_writable_bytes(std::span(&word, 1)), root, label);
+        if (word != number * 77) complaint_ += fmt::format("broadcast {}\n", number);
+    }
+    void finish_oldest() {
+        const InFlight oldest = flights_.front();
+        flights_.pop_front();
+        pause();
+        oldest.work.wait();
+        const World& world = communicator_.world();
+        // One rank in turn looks at every element, the others at some.
+        const size_t stride = oldest.number % static_cast<uint64_t>(world.size) == static_cast<uint64_t>(world.rank) ? 1 : 37;
+        for (size_t index = 0; index < oldest.data.size(); index += stride) {
+            const float expected = tree_sum(oldest.number, 0, world.size, index);
+            if (std::bit_cast<uint32_t>(oldest.data[index]) == std::bit_cast<uint32_t>(expected)) continue;
+            complaint_ += fmt::format("operation {} of {} floats: element {} is {}, not {}\n", oldest.number, oldest.data.size(),
+                                      index, oldest.data[index], expected);
+            return;
+        }
+    }
+
+    Communicator& communicator_;
+    RandomStream plan_;
+    RandomStream delays_;
+    Buffer inside_;
+    std::vector<float> outside_;
+    size_t started_ = 0;
+    std::deque<InFlight> flights_;
+    std::string complaint_;
+};
+
+class RandomArrival : public testing::TestWithParam<int> {};
+
+// 2000 random orders of arrival for each of five world sizes.
+TEST_P(RandomArrival, GivesTheTreeSumBitForBit) {
+    const CommunicatorOptions options{.timeout_ms = 30'000, .segment_bytes = RandomRank::kPoolBytes};
+    EXPECT_THAT(
+        texts_of_threads(GetParam(), options, [](Communicator& communicator) { return RandomRank(communicator, 5).run(2000); }),
+        testing::Each(""));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, RandomArrival, testing::Values(2, 3, 4, 5, 8));
+
+TEST(NativeThreads, ADisagreementIsNamedByAllRanks) {
+    for (const std::string& text : texts_of_threads(3, {}, [](Communicator& communicator) {
+             std::vector<float> data(communicator.world().rank == 2 ? 9 : 10);
+             communicator.allreduce(data, {.what = "bucket"}).wait();
+             return std::string();
+         })) {
+        EXPECT_THAT(text,
+                    testing::AllOf(testing::HasSubstr("disagree"), testing::HasSubstr("36 bytes"), testing::HasSubstr("40 bytes")));
+    }
+}
+
+TEST(NativeThreads, AbortEndsWaitsOfAllRanks) {
+    for (const std::string& text : texts_of_threads(3, {}, [](Communicator& communicator) {
+             if (communicator.world().rank == 1) {
+                 std::jthread other([&] { communicator.abort("enough"); });
+             }
+             communicator.barrier({.what = "first"});
+             communicator.barrier({.what = "second"});
+             if (communicator.world().rank == 0) communicator.barrier({.what = "that never comes"});
+             return std::string("enough");
+         })) {
+        EXPECT_THAT(text, testing::HasSubstr("enough"));
+    }
+}
+
+// A rank that is done with everything may leave at once, while others still have to look.
+TEST(NativeThreads, ARankMayLeaveAsSoonAsItsShareIsDone) {
+    for (int round = 0; round < 20; ++round) {
+        EXPECT_THAT(texts_of_threads(3, {.segment_bytes = 4096 * sizeof(float)},
+                                     [](Communicator& communicator) {
+                                         Buffer data = communicator.gradient_pool().allocate(4096 * sizeof(float));
+                                         communicator.allreduce(data.f32(), {.what = "last"}).wait();
+                                         return std::string();
+                                     }),
+                    testing::Each(""));
+    }
+}
+
+// Arrival and end belong to the operation, not to the moment at which a busy rank looks.
+TEST(NativeThreads, TimesTellWhenTheLastRankCameNotWhenThisOneLooked) {
+    const auto texts = texts_of_threads(2, {.segment_bytes = 8192}, [](Communicator& communicator) {
+        Buffer data = communicator.gradient_pool().allocate(8192);
+        communicator.barrier({.what = "start"});
+        const Work work = communicator.allreduce(data.f32(), {.what = "bucket"});
+        if (communicator.world().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(60));  // computes, does not look
+        work.wait();
+        const WorkTimes times = work.times();
+        return fmt::format("{} {} {}", times.arrived_ns - times.start_ns<50'000'000, times.end_ns - times.arrived_ns> 50'000'000,
+                           times.end_ns);
+    });
+    // Both came at once; the end is that of the rank that looked late, and both say the same.
+    EXPECT_THAT(texts, testing::Each(testing::StartsWith("true true")));
+    EXPECT_EQ(texts[0], texts[1]);
+}
+
+TEST(SegmentPaths, FollowFromKindSizeAndPlace) {
+    const auto path_of = [](OperationKind kind, size_t bytes, int64_t place) {
+        return choose_path({.kind = kind, .byte_count = bytes}, place);
+    };
+    const SegmentPathLimits limits;
+    for (const OperationKind kind : {OperationKind::allreduce, OperationKind::reduce_scatter}) {
+        for (const int64_t place : {int64_t{-1}, int64_t{0}, int64_t{64}}) {
+            EXPECT_EQ(path_of(kind, 0, place), SegmentPath::inlined);
+            EXPECT_EQ(path_of(kind, 120, place), SegmentPath::inlined);
+            EXPECT_EQ(path_of(kind, 124, place), SegmentPath::copied);
+        }
+        EXPECT_EQ(path_of(kind, limits.copied_bytes_inside + 4, 64), SegmentPath::direct);
+        EXPECT_EQ(path_of(kind, limits.copied_bytes_outside, -1), SegmentPath::copied);
+        EXPECT_EQ(path_of(kind, limits.copied_bytes_outside + 4, -1), SegmentPath::staged);
+    }
+    EXPECT_EQ(path_of(OperationKind::barrier, 0, -1), SegmentPath::inlined);
+    EXPECT_EQ(path_of(OperationKind::broadcast, 1 << 20, -1), SegmentPath::staged);
+}
+
+TEST(Patience, KnowsWhetherRanksShareCores) {
+    const auto set_of = [](std::initializer_list<int> cores) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        for (const int core : cores) CPU_SET(core, &set);
+        return set;
+    };
+    using Sets = std::vector<cpu_set_t>;
+    EXPECT_FALSE(shares_cores(Sets{set_of({0}), set_of({1})}, 0));
+    EXPECT_FALSE(shares_cores(Sets{set_of({0, 1}), set_of({0, 1})}, 1));
+    EXPECT_TRUE(shares_cores(Sets{set_of({0, 1}), set_of({0, 1}), set_of({0, 1})}, 0));
+    EXPECT_TRUE(shares_cores(Sets{set_of({0}), set_of({1}), set_of({0}), set_of({1})}, 3));
+    EXPECT_FALSE(shares_cores(Sets{set_of({0}), set_of({0}), set_of({2, 3})}, 2));
+    EXPECT_TRUE(shares_cores(Sets{set_of({0}), set_of({})}, 1)) << "an unknown set counts as shared";
+}
+
+TEST(OperationSignature, HashChangesWithEveryField) {
+    const Operation base{
+        .kind = OperationKind::allreduce, .label = {.what = "bucket", .step = 3, .bucket = 1}, .byte_count = 4096, .sequence = 7};
+    std::vector<Operation> others(7, base);
+    others[0].kind = OperationKind::reduce_scatter;
+    others[1].type = DataType::bf16;
+    others[2].label.what = "buckets";
+    others[3].label.step = 4;
+    others[4].label.bucket = 2;
+    others[5].byte_count = 4100;
+    others[6].root = 1;
+    const auto upper = [](const OperationSignature& signature) { return signature.plan_hash >> 32; };  // what the flags carry
+    for (const Operation& other : others)
+        EXPECT_NE(upper(OperationSignature::of(other, 0)), upper(OperationSignature::of(base, 0)));
+    EXPECT_NE(upper(OperationSignature::of(base, 0)), upper(OperationSignature::of(base, 64)));
+    EXPECT_EQ(upper(OperationSignature::of(base, 0)), upper(OperationSignature::of(base, 0)));
+}
+
+}  // namespace
+}  // namespace lockstep
