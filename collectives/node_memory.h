@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,21 +35,21 @@ public:
     // Offset of data in this rank's region, the same on all ranks of the node; -1: not in the segment.
     int64_t offset_of(const void* data, size_t bytes) const { return pool_.offset_of(data, bytes); }
 
-    // The floats that this rank sums and stores, of `count` at `offset`; empty for a rank without a rail.
+    // Of `count` elements: those that this rank sums and stores; empty for a rank without a rail.
     std::pair<int64_t, int64_t> own_slice(int64_t count) const;
     // Own slice of the own buffer = sum over the ranks of the node, in a binary tree by local rank.
-    void sum_own_slice(int64_t offset, int64_t count);
+    void sum_own_slice(DataType type, int64_t offset, int64_t count);
     // The own slice of the own buffer goes to all ranks of the node.
-    void store_own_slice(int64_t offset, int64_t count);
+    void store_own_slice(DataType type, int64_t offset, int64_t count);
 
 private:
-    float* floats(int local_rank, int64_t offset) const;
+    std::byte* own_slice_in(int local_rank, DataType type, int64_t offset, int64_t first) const;
 
     const World world_;
     const int rail_count_;
-    NodeSegment segment_;
+    const std::shared_ptr<NodeSegment> segment_;
     SegmentPool pool_;
-    std::vector<const float*> inputs_;  // by local rank
+    std::vector<const void*> inputs_;  // by local rank
 };
 
 }  // namespace lockstep

@@ -15,9 +15,9 @@
 
 namespace lockstep {
 
-// Elements in memory and on the wire. Sums need f32 values.
+// Elements in memory and on the wire.
 struct ElementFormat {
-    DataType value = DataType::f32;  // f32, or u8 for bytes that are only copied
+    DataType value = DataType::f32;  // f32, bf16 or f16, which can be summed, or u8 for bytes that are only copied
     DataType wire = DataType::f32;   // equal to `value`, or bf16 or f16 for f32 values
     size_t value_bytes() const { return bytes_per_element(value); }
     size_t wire_bytes() const { return bytes_per_element(wire); }

@@ -52,7 +52,7 @@ ProgramRun::ProgramRun(schedule::Program program, std::span<const int> ranks, co
     }
     size_t most_operands = 0;
     for (const Round& round : program_.rounds) most_operands = std::max<size_t>(most_operands, round.operand_count);
-    check(most_operands == 0 || format_.value == DataType::f32, "only fp32 values are summed");
+    check(most_operands == 0 || format_.value != DataType::u8, "bytes are not summed");
     inputs_.resize(most_operands);
     if (format_.converts()) unpacked_operands_.resize(most_operands * static_cast<size_t>(kBlockCount));
 }
@@ -216,7 +216,7 @@ int64_t ProgramRun::summable_until(const Round& round) const {
 void ProgramRun::sum_block(const Round& round, int64_t first, int64_t count) {
     const auto operands = program_.operands_of(round);
     const auto block_count = static_cast<size_t>(count);
-    float* const output = reinterpret_cast<float*>(data_) + first;
+    std::byte* const output = data_ + first * static_cast<int64_t>(format_.value_bytes());
     for (size_t index = 0; index < operands.size(); ++index) {
         if (operands[index] == kInPlace) {
             inputs_[index] = output;
@@ -226,14 +226,15 @@ void ProgramRun::sum_block(const Round& round, int64_t first, int64_t count) {
             layout_.slot_offsets[static_cast<size_t>(operands[index])] + first * static_cast<int64_t>(format_.wire_bytes());
         const std::byte* const operand = static_cast<const std::byte*>(scratch_.data()) + offset;
         if (!format_.converts()) {
-            inputs_[index] = reinterpret_cast<const float*>(operand);
+            inputs_[index] = operand;
             continue;
         }
         float* const block = unpacked_operands_.data() + index * static_cast<size_t>(kBlockCount);
         wire_kernels::unpack(format_.wire, operand, block, block_count);
         inputs_[index] = block;
     }
-    reduce_kernels::sum(output, inputs_.data(), static_cast<int>(operands.size()), block_count);
+    void* const outputs[] = {output};
+    reduce_kernels::sum(format_.value, outputs, std::span(inputs_).first(operands.size()), block_count);
 }
 
 int64_t ProgramRun::elements_moved(const Message& message) const {

@@ -74,7 +74,7 @@ private:
     std::vector<Message> messages_;  // as program_.moves
     std::vector<LaneState> lanes_;
     std::vector<float> unpacked_operands_;  // one block for each operand of the longest sum
-    std::vector<const float*> inputs_;
+    std::vector<const void*> inputs_;
     std::byte* data_ = nullptr;
     std::byte credit_byte_{1};
     wire_kernels::Rounding rounding_;

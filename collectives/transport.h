@@ -1,9 +1,9 @@
 // Moves bytes between this rank and the others: TCP, MPI, or queues in memory for tests. Knows nothing of sums and schedules.
 //
-// One thread, the owner, calls everything but wake() and abort(). Posting allocates nothing: a Transfer belongs to the caller, stays
-// where it is from post to `complete()`, and can be posted again. Both sides agree beforehand on who sends what (the plan), so there
-// is no handshake; a message that comes before its receive is posted is kept by the transport within a bound, beyond which it
-// stops reading from that peer.
+// One thread, the owner, calls everything but wake() and abort(). Posting allocates nothing: a Transfer belongs to the caller,
+// stays where it is from post to `complete()`, and can be posted again. Both sides agree beforehand on who sends what (the plan),
+// so there is no handshake; a message that comes before its receive is posted is kept by the transport within a bound, beyond which
+// it stops reading from that peer.
 #pragma once
 
 #include <cstddef>

@@ -135,10 +135,11 @@ MemoryPool& TransportCommunicator::gradient_pool() {
 
 // ---- the caller's side ----
 
-void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<std::byte> data, bool is_floats) {
+void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<std::byte> data) {
     const Operation& operation = slot.operation;
-    const DataType value = is_floats ? DataType::f32 : DataType::u8;
-    const ElementFormat format{value, is_floats && operation.label.may_round ? wire_ : value};
+    const DataType value = operation.sums() ? operation.type : DataType::u8;
+    const bool converts = operation.label.may_round && value == DataType::f32;
+    const ElementFormat format{value, converts ? wire_ : value};
     if (node_ != nullptr && operation.kind == OperationKind::allreduce && !data.empty()) {
         slot.node_offset = node_->offset_of(data.data(), data.size());
         const bool takes_nodes = plan_options_.algorithm == "auto" || plan_options_.algorithm == "hierarchical";
@@ -160,7 +161,7 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
     int rank_count = world_.size;
     if (slot.node_offset >= 0) {
         const auto [first, last] = node_->own_slice(request.element_count);
-        request.data += static_cast<size_t>(first) * sizeof(float);
+        request.data += static_cast<size_t>(first) * format.value_bytes();
         request.element_count = last - first;
         request.group = kRailGroup;
         request.stable = true;
@@ -170,8 +171,7 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
     request.plan = choice_.choose(collective, bytes, rank_count, operation.root);
 }
 
-uint64_t TransportCommunicator::issue(const Operation& operation, Collective collective, std::span<std::byte> data,
-                                      bool is_floats) {
+uint64_t TransportCommunicator::issue(const Operation& operation, Collective collective, std::span<std::byte> data) {
     std::unique_lock lock(mutex_);
     throw_if_failed(std::numeric_limits<uint64_t>::max(), &operation.label);
     if (issued_ - finished_ == kHistory) {
@@ -185,21 +185,19 @@ uint64_t TransportCommunicator::issue(const Operation& operation, Collective col
     slot = {};
     slot.operation = operation;
     slot.operation.sequence = ticket;
-    plan(slot, collective, data, is_floats);
+    plan(slot, collective, data);
     issued_ = ticket;
     return ticket;
 }
 
-Work TransportCommunicator::allreduce(std::span<float> data, CollectiveLabel label) {
-    const uint64_t ticket =
-        issue({.kind = OperationKind::allreduce, .label = label, .floats = data.data(), .byte_count = data.size_bytes()},
-              Collective::allreduce, std::as_writable_bytes(data), true);
+Work TransportCommunicator::allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    const uint64_t ticket = issue(allreduce_of(data, type, label), Collective::allreduce, data);
     if (thread_drives_) {
         transport_->wake();
         return {this, ticket};
     }
     // The first messages of a small operation leave at once; the thread goes on with it, unless the caller waits before.
-    if (data.size_bytes() <= kSmallBytes && !parts_.one_thread && drive_.try_lock()) {
+    if (data.size() <= kSmallBytes && !parts_.one_thread && drive_.try_lock()) {
         const std::lock_guard driving(drive_, std::adopt_lock);
         look_around();
     }
@@ -207,36 +205,30 @@ Work TransportCommunicator::allreduce(std::span<float> data, CollectiveLabel lab
     return {this, ticket};
 }
 
-void TransportCommunicator::reduce_scatter(std::span<float> data, CollectiveLabel label) {
-    wait(issue({.kind = OperationKind::reduce_scatter, .label = label, .floats = data.data(), .byte_count = data.size_bytes()},
-               Collective::reduce_scatter, std::as_writable_bytes(data), true));
+void TransportCommunicator::reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) {
+    wait(issue(reduce_scatter_of(data, type, label), Collective::reduce_scatter, data));
 }
 
 void TransportCommunicator::allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) {
     constexpr size_t kUnit = 16;  // of Communicator::slice: parts of whole units are the slices of `all`
+    const Operation operation = allgather_of(mine, all, world_.size, label);
     const auto rank_count = static_cast<size_t>(world_.size);
-    check(all.size() == mine.size() * rank_count, "allgather: `all` has room for every rank's part");
     const size_t part_bytes = (mine.size() + kUnit - 1) / kUnit * kUnit;
     const bool padded = part_bytes != mine.size();
     if (padded) gathered_.resize(part_bytes * rank_count);
     const std::span<std::byte> target = padded ? std::span(gathered_) : all;
     std::copy(mine.begin(), mine.end(), target.begin() + static_cast<int64_t>(part_bytes) * world_.rank);
-    wait(issue({.kind = OperationKind::allgather, .label = label, .target = target.data(), .byte_count = mine.size()},
-               Collective::allgather, target, false));
+    wait(issue(operation, Collective::allgather, target));
     for (size_t rank = 0; padded && rank < rank_count; ++rank) {
         std::memcpy(all.data() + rank * mine.size(), target.data() + rank * part_bytes, mine.size());
     }
 }
 
 void TransportCommunicator::broadcast(std::span<std::byte> data, int root, CollectiveLabel label) {
-    check(root >= 0 && root < world_.size, "broadcast: the root is a rank of this world");
-    wait(issue({.kind = OperationKind::broadcast, .label = label, .target = data.data(), .byte_count = data.size(), .root = root},
-               Collective::broadcast, data, false));
+    wait(issue(broadcast_of(data, root, world_.size, label), Collective::broadcast, data));
 }
 
-void TransportCommunicator::barrier(CollectiveLabel label) {
-    wait(issue({.kind = OperationKind::barrier, .label = label}, Collective::allreduce, {}, true));
-}
+void TransportCommunicator::barrier(CollectiveLabel label) { wait(issue(barrier_of(label), Collective::allreduce, {})); }
 
 void TransportCommunicator::wait(uint64_t ticket) {
     {
@@ -287,7 +279,7 @@ void TransportCommunicator::throw_if_failed(uint64_t ticket, const CollectiveLab
     if (!abort_text_.empty() && label != nullptr) throw CommError(abort_text_);
 }
 
-void TransportCommunicator::note_progress() noexcept { transport_->note_progress(); }
+void TransportCommunicator::progress() noexcept { transport_->note_progress(); }
 
 void TransportCommunicator::abort(std::string_view reason) noexcept {
     transport_->abort(reason);
@@ -428,14 +420,15 @@ bool TransportCommunicator::advance(Slot& slot) {
         if (!engine_->finished(slot.handle)) return false;
         slot.times.arrived_ns = std::max(slot.times.arrived_ns, engine_->arrived_ns(slot.handle));
         engine_->release(slot.handle);
-        const auto count = static_cast<int64_t>(slot.operation.byte_count / sizeof(float));
+        const DataType type = slot.operation.type;
+        const auto count = static_cast<int64_t>(slot.operation.element_count());
         switch (slot.stage) {
             case Stage::node_arrival:
-                node_->sum_own_slice(slot.node_offset, count);
+                node_->sum_own_slice(type, slot.node_offset, count);
                 enter_rail(slot);
                 break;
             case Stage::rail:
-                node_->store_own_slice(slot.node_offset, count);
+                node_->store_own_slice(type, slot.node_offset, count);
                 meet_node(slot, Stage::node_departure);
                 break;
             default:

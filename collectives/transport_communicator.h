@@ -46,12 +46,14 @@ public:
     MemoryPool& gradient_pool() override;
     DataType wire() const override { return wire_; }
 
-    Work allreduce(std::span<float> data, CollectiveLabel label) override;
-    void reduce_scatter(std::span<float> data, CollectiveLabel label) override;
+    using Communicator::allreduce;
+    using Communicator::reduce_scatter;
+    Work allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) override;
+    void reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label) override;
     void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) override;
     void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) override;
     void barrier(CollectiveLabel label) override;
-    void note_progress() noexcept override;
+    void progress() noexcept override;
     void abort(std::string_view reason) noexcept override;
     CommunicatorUsage take_usage() override;
 
@@ -76,8 +78,9 @@ private:
     WorkTimes times(uint64_t ticket) const override;
 
     // The caller's side.
-    uint64_t issue(const Operation& operation, schedule::Collective collective, std::span<std::byte> data, bool is_floats);
-    void plan(Slot& slot, schedule::Collective collective, std::span<std::byte> data, bool is_floats);
+    // `data`: what the schedule works on, of the operation's type when it sums and bytes otherwise.
+    uint64_t issue(const Operation& operation, schedule::Collective collective, std::span<std::byte> data);
+    void plan(Slot& slot, schedule::Collective collective, std::span<std::byte> data);
     void drive_until_finished(uint64_t ticket);
     void throw_if_failed(uint64_t ticket, const CollectiveLabel* label) const;  // with mutex_ held
 
