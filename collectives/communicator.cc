@@ -8,9 +8,13 @@
 #include "collectives/gloo/gloo_engine.h"
 #include "collectives/meeting.h"
 #include "collectives/native_communicator.h"
+#include "collectives/node_memory.h"
 #include "collectives/queued_communicator.h"
+#include "collectives/tcp/tcp_transport.h"
+#include "collectives/transport_communicator.h"
 #include "collectives/world_of_one.h"
 #include "core/error.h"
+#include "net/secrets.h"
 
 namespace lockstep {
 
@@ -33,30 +37,76 @@ std::pair<int64_t, int64_t> Communicator::slice(int64_t count, int rank, int siz
 
 namespace {
 
-std::string choose_backend(const World& world, const std::string& wanted) {
-    const bool one_node = world.node_count == 1 && world.local_size == world.size;
-    if (wanted == "auto") return one_node ? "native" : "gloo";
-    if (wanted != "native" && wanted != "gloo") {
-        throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native or gloo", wanted));
-    }
-    if (wanted == "native" && !one_node) {
+// What the backend cannot honour is an error now, not a quiet change of plan.
+void refuse_transport_settings(const CommunicatorOptions& options, std::string_view backend) {
+    if (options.plan.algorithm != "auto") {
         throw ConfigError(
-            fmt::format("comm.backend=native needs all ranks on one node, this job has {} ranks on {} nodes ({} of them here); "
-                        "choose auto or gloo",
-                        world.size, world.node_count, world.local_size));
+            fmt::format("comm.algorithm={} chooses among schedules over TCP, {} has none; choose comm.backend=tcp or leave "
+                        "it at auto",
+                        options.plan.algorithm, backend));
     }
-    return wanted;
+    if (options.wire != DataType::f32) {
+        throw ConfigError(
+            fmt::format("comm.wire={} is for values that travel over TCP, {} carries fp32; choose comm.backend=tcp or "
+                        "comm.wire=fp32",
+                        options.wire == DataType::bf16 ? "bf16" : "fp16", backend));
+    }
+}
+
+std::string choose_backend(const World& world, const CommunicatorOptions& options) {
+    const bool one_node = world.node_count == 1 && world.local_size == world.size;
+    std::string backend = options.backend;
+    if (backend == "auto") backend = "native";
+    if (backend != "native" && backend != "tcp" && backend != "gloo") {
+        throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native, tcp or gloo", options.backend));
+    }
+    if (backend == "native" && !options.shared_memory) backend = "tcp";
+    static_cast<void>(PlanChoice(options.plan));  // throws
+    if (world.size == 1) return backend;
+    if (backend == "native" && one_node)
+        refuse_transport_settings(options, "the node's shared memory, where all ranks of this job are,");
+    if (backend == "gloo") refuse_transport_settings(options, "gloo");
+    if (backend == "tcp" && options.plan.algorithm == "hierarchical") {
+        throw ConfigError(
+            "comm.algorithm=hierarchical needs the node's shared memory; choose comm.backend=native with comm.shared_memory=true, "
+            "or "
+            "another algorithm");
+    }
+    return backend;
+}
+
+std::unique_ptr<Communicator> make_transport_communicator(const World& world, Store& store, const std::string& prefix,
+                                                          const CommunicatorOptions& options, const std::string& backend) {
+    TransportCommunicator::Parts parts{.name = backend};
+    parts.make_transport = [&] {
+        return make_tcp_transport(world, store, prefix,
+                                  {.timeout_ms = options.timeout_ms,
+                                   .connect_timeout_ms = options.connect_timeout_ms,
+                                   .interface = options.interface,
+                                   .secret = job_secret_from_environment()});
+    };
+    if (backend == "native") {
+        parts.make_node_memory = [&](int rail_count) {
+            return std::make_unique<NodeMemory>(world, store, prefix,
+                                                NodeMemory::Options{.rail_count = rail_count,
+                                                                    .segment_bytes = options.segment_bytes,
+                                                                    .connect_timeout_ms = options.connect_timeout_ms});
+        };
+    }
+    return std::make_unique<TransportCommunicator>(world, options, std::move(parts));
 }
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_communicator(const World& world, Store& store, const CommunicatorOptions& options) {
     check(world.size >= 1 && world.rank >= 0 && world.rank < world.size, "the rank lies in its world");
-    const std::string backend = choose_backend(world, options.backend);
+    const std::string backend = choose_backend(world, options);
     if (world.size == 1) return make_world_of_one(world);
     const std::string prefix = meet_all_ranks(world, store, options.connect_timeout_ms);
-    if (backend == "native") return make_native_communicator(world, store, prefix, options);
-    return std::make_unique<QueuedCommunicator>(world, make_gloo_engine(world, store, prefix, options));
+    const bool one_node = world.node_count == 1 && world.local_size == world.size;
+    if (backend == "native" && one_node) return make_native_communicator(world, store, prefix, options);
+    if (backend == "gloo") return std::make_unique<QueuedCommunicator>(world, make_gloo_engine(world, store, prefix, options));
+    return make_transport_communicator(world, store, prefix, options, backend);
 }
 
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view mine, std::string_view what) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/plan_choice.h"
 #include "core/tensor.h"
 #include "core/world.h"
 #include "net/store.h"
@@ -22,12 +23,20 @@ struct CollectiveLabel {
     std::string_view what;  // static text: "bucket", "control", "evaluation"
     int64_t step = -1;
     int32_t bucket = -1;
+    bool may_round = false;  // values may travel in comm.wire's type; else in their own
 };
 
 struct WorkTimes {           // now_ns; 0 where not known (yet)
     int64_t start_ns = 0;    // this rank began the operation
     int64_t arrived_ns = 0;  // last rank had arrived; 0 when the backend cannot tell
     int64_t end_ns = 0;
+};
+
+// What communication has cost this rank since it was last asked; zeros where a backend does not know.
+struct CommunicatorUsage {
+    double cpu_s = 0.0;          // processor time of driving transfers and of sums
+    uint64_t sent_bytes = 0;     // payload
+    float wire_rounding = 0.0F;  // largest error that comm.wire's type made, relative to the largest value of its operation
 };
 
 class Communicator;
@@ -48,13 +57,18 @@ private:
 };
 
 struct CommunicatorOptions {
-    std::string backend = "auto";         // auto | native | gloo. auto: native when all ranks are on one node, else gloo
+    // auto | native | tcp | gloo. auto is native: shared memory inside a node, TCP between nodes, and both for an allreduce over
+    // several nodes. tcp: between all ranks.
+    std::string backend = "auto";
     int64_t timeout_ms = 10'000;          // of no progress
     int64_t connect_timeout_ms = 60'000;  // for all ranks to appear; they may start at different times
-    size_t segment_bytes = 0;  // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
-    std::string interface;     // network interface for gloo; empty: the one that reaches the store
-    // Native: after a failure, what every rank did last, dead ranks too, is written to this file by the rank that noticed it first,
-    // and the error names it. Empty: not written. Other backends cannot read a dead rank's memory.
+    size_t segment_bytes = 0;       // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
+    std::string interface;          // network interface for TCP; empty: the one that reaches the store
+    PlanOptions plan;               // of operations over TCP
+    DataType wire = DataType::f32;  // of values that may be rounded (CollectiveLabel) over TCP: f32, bf16 or f16
+    bool shared_memory = true;      // native: false is tcp
+    // Native on one node: after a failure, what every rank did last, dead ranks too, is written to this file by the rank that
+    // noticed it first, and the error names it. Empty: not written. Other backends cannot read a dead rank's memory.
     std::string flight_record_path;
     int64_t test_delay_ns_per_kib = 0;  // test only: artificial slowness of the transfer, for overlap and report tests
 };
@@ -97,6 +111,11 @@ public:
     // micro-batch. A failure met here is thrown by the next call that may throw. Backends that cannot tell their peers ignore it:
     // there comm.timeout must exceed the longest stretch between two collectives.
     virtual void progress() noexcept {}
+
+    virtual CommunicatorUsage take_usage() { return {}; }
+
+    // The type in which values that may be rounded travel.
+    virtual DataType wire() const { return DataType::f32; }
 
     // Tells all peers at once that this rank gives up; their waits end with a CommError that carries `reason`. Never throws.
     virtual void abort(std::string_view reason) noexcept = 0;

@@ -98,7 +98,15 @@ struct Experiment {
         bool stop_on_nan = true;
     } train;
     struct Comm {
-        std::string backend = "auto";  // auto | native | gloo
+        std::string backend = "auto";  // auto | native | tcp | gloo
+        bool shared_memory = true;
+        std::string algorithm = "auto";  // auto | exchange | halving_doubling | ring | tree | double_tree | hierarchical
+        int64_t algorithm_radix = 0;     // 0: auto
+        int64_t chunks = 0;              // 0: auto
+        int64_t exchange_below_bytes = 64 << 10;
+        int64_t ring_from_bytes = 4 << 20;
+        int64_t hierarchical_from_bytes = 16 << 10;
+        std::string wire = "fp32";  // fp32 | bf16 | fp16
         int64_t bucket_bytes = 8 << 20;
         int64_t last_bucket_bytes = 0;  // 0: auto, an eighth of the gradients, at most 1 MiB
         bool overlap = true;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -46,10 +47,7 @@ int finish_connect(int descriptor, const Deadline& deadline) {
         if (ready < 0 && errno == EINTR) continue;
         if (ready < 0) return errno;
         if (ready == 0) return ETIMEDOUT;
-        int error = 0;
-        socklen_t length = sizeof error;
-        getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
-        return error;
+        return connect_result(descriptor);
     }
 }
 
@@ -151,6 +149,41 @@ FileHandle try_connect(const std::string& host, int port, const Deadline& deadli
         reason = error == ECONNREFUSED ? "refused" : std::strerror(error);
     }
     return {};
+}
+
+FileHandle start_connect(const std::string& numeric_host, int port, int& error) {
+    std::string reason;
+    const AddressList address = resolve(numeric_host, port, SOCK_STREAM, AI_NUMERICHOST, reason);
+    error = EINVAL;
+    if (address == nullptr) return {};
+    FileHandle handle(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    error = errno;
+    if (!handle.is_open()) return {};
+    set_no_delay(handle.get());
+    if (connect(handle.get(), address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS) return handle;
+    error = errno;
+    return {};
+}
+
+int connect_result(int descriptor) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);
+    return error;
+}
+
+FileHandle accept_connection(int listener, std::string& peer) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    FileHandle handle(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!handle.is_open()) return {};
+    set_no_delay(handle.get());
+    char host[NI_MAXHOST] = "?";
+    char service[NI_MAXSERV] = "0";
+    getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, service, sizeof service,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    peer = endpoint_text(host, std::atoi(service));
+    return handle;
 }
 
 Socket connect_socket(const std::string& host, int port, int64_t timeout_ms) {

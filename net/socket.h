@@ -54,6 +54,14 @@ private:
 // One round over all addresses of the name, IPv4 and IPv6. On failure returns a closed handle and puts the reason into `reason`.
 FileHandle try_connect(const std::string& host, int port, const Deadline& deadline, std::string& reason);
 
+// Begins a connection to a numeric address and does not wait: once the socket is writable, `connect_result` says how it went. A
+// closed handle with errno in `error` when it cannot even begin. The descriptor stays non-blocking, without Nagle's delay.
+FileHandle start_connect(const std::string& numeric_host, int port, int& error);
+int connect_result(int descriptor);  // errno, 0 for success
+
+// The next connection that waits at a non-blocking listener, set up as start_connect's, and the peer's endpoint; closed: none.
+FileHandle accept_connection(int listener, std::string& peer);
+
 // Repeats try_connect until the deadline. CommError "cannot reach HOST:PORT: REASON for N s; ...".
 Socket connect_socket(const std::string& host, int port, int64_t timeout_ms);
 

@@ -33,6 +33,7 @@ FOREIGN = {  # header prefix -> folders that may include it
     "nccl": ["collectives/nccl"],
     "cuda": ["nn/cuda", "core/cuda", "optim/cuda"],
     "cudnn": ["nn/cuda"],
+    "openssl/": ["net"],
     "hwloc": ["launch/hwloc"],
     "hwy/": ["collectives", "nn/onednn", "optim", "data_loader"],
     "yaml-cpp/": ["configs"],

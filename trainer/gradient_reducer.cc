@@ -28,6 +28,11 @@ GradientReducer::~GradientReducer() {
             continue;  // the failure that ended the run has been thrown already
         }
     }
+    try {
+        control_work_.wait();
+    } catch (const Error&) {
+        return;  // likewise
+    }
 }
 
 void GradientReducer::begin(int64_t step) {
@@ -50,8 +55,17 @@ void GradientReducer::launch_ready_buckets() {
         if (tree_ != nullptr) tree_->finish(bucket.offset, bucket.offset + bucket.count);
         const std::span<float> slice =
             arena_.gradients().subspan(static_cast<size_t>(bucket.offset), static_cast<size_t>(bucket.count));
-        works_[launched_buckets_] =
-            communicator_.allreduce(slice, {.what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_)});
+        const CollectiveLabel label{
+            .what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_), .may_round = true};
+        const bool carries_control = launched_buckets_ + 1 == plan_.size();
+        if (!carries_control || communicator_.wire() == DataType::f32) {
+            works_[launched_buckets_] = communicator_.allreduce(slice, label);
+            continue;
+        }
+        // The image count divides every gradient: rounded on its way it would change them all.
+        const std::span<float> control = arena_.control();
+        works_[launched_buckets_] = communicator_.allreduce(slice.first(slice.size() - control.size()), label);
+        control_work_ = communicator_.allreduce(control, {.what = "control", .step = step_});
     }
 }
 
@@ -59,6 +73,7 @@ void GradientReducer::finish() {
     ready_up_to(arena_.entries().size());
     launch_ready_buckets();
     for (const Work& work : works_) work.wait();
+    control_work_.wait();
     for (size_t index = 0; index < works_.size(); ++index) {
         const WorkTimes times = works_[index].times();
         records_[index].start_ns = times.start_ns;

@@ -43,6 +43,7 @@ private:
     const bool overlap_;
     GradientTree* const tree_;
     std::vector<Work> works_;
+    Work control_work_;  // where gradients are rounded on their way, control travels alone
     std::vector<BucketRecord> records_;
     int64_t step_ = 0;
     size_t ready_buckets_ = 0;     // their last gradient is final

@@ -12,6 +12,7 @@
 #include "trainer/agreement.h"
 #include "trainer/checkpoint.h"
 #include "trainer/common_failure.h"
+#include "trainer/communication.h"
 #include "trainer/recipe.h"
 #include "trainer/replica.h"
 
@@ -59,12 +60,8 @@ EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const 
 EvaluationResult run_evaluation(const EvaluationJob& job) {
     const Experiment& experiment = job.experiment;
     Setup setup = in_common(job.store, job.world, [&] { return set_up(job); });
-    const auto communicator = make_communicator(job.world, job.store,
-                                                {.backend = experiment.comm.backend,
-                                                 .timeout_ms = experiment.comm.timeout_ms,
-                                                 .connect_timeout_ms = experiment.comm.start_timeout_ms,
-                                                 .segment_bytes = setup.plan.gradient_bytes(),
-                                                 .interface = experiment.comm.interface});
+    const auto communicator =
+        make_communicator(job.world, job.store, communicator_options(experiment, setup.plan.gradient_bytes()));
     try {
         return evaluate(job, *setup.source, setup.threads, std::move(setup.plan), *communicator);
     } catch (const CommonFailure& failure) {

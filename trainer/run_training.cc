@@ -20,6 +20,7 @@
 #include "launch/threads.h"
 #include "trainer/agreement.h"
 #include "trainer/common_failure.h"
+#include "trainer/communication.h"
 #include "trainer/leader_task.h"
 #include "trainer/recipe.h"
 #include "trainer/resume.h"
@@ -60,18 +61,6 @@ Setup set_up(const TrainingJob& job) {
     }
     setup.rate = std::make_unique<LearningRate>(learning_rate_options(experiment, steps_per_epoch, setup.total_steps));
     return setup;
-}
-
-std::unique_ptr<Communicator> connect(const TrainingJob& job, size_t segment_bytes) {
-    const Experiment::Comm& comm = job.experiment.comm;
-    return make_communicator(job.world, job.store,
-                             {.backend = comm.backend,
-                              .timeout_ms = comm.timeout_ms,
-                              .connect_timeout_ms = comm.start_timeout_ms,
-                              .segment_bytes = segment_bytes,
-                              .interface = comm.interface,
-                              .flight_record_path = job.experiment.run.dir + "/flight_record.txt",
-                              .test_delay_ns_per_kib = comm.test_delay_ns_per_kib});
 }
 
 // Every size of virtual worker that an epoch has: the full one, and the short one at the end of a remainder.
@@ -359,7 +348,8 @@ ExitCode run_training(const TrainingJob& job) {
         return std::pair(std::move(made), std::move(its_plan));
     });
     require_agreement(job.store, job.world, job.experiment.comm.start_timeout_ms, facts_to_agree_on(job.experiment, setup));
-    const std::unique_ptr<Communicator> communicator = connect(job, plan.gradient_bytes());
+    const std::unique_ptr<Communicator> communicator =
+        make_communicator(job.world, job.store, communicator_options(job.experiment, plan.gradient_bytes()));
     std::optional<Run> run;
     try {
         run.emplace(job, setup, std::move(plan), *communicator);

@@ -197,13 +197,20 @@ void TrainLoop::write_training_metrics() {
     const double rate_images_per_s = static_cast<double>(interval_timed_images_) / seconds;
     const double learning_rate = parts_.rate.at(step_ - 1);
     const double epoch = static_cast<double>(step_) / static_cast<double>(parts_.sampler.steps_per_epoch());
-    parts_.recorder.write_metrics({.step = step_ - 1,
-                                   .epoch = epoch,
-                                   .values = {{"train.loss", loss},
-                                              {"train.top1", top1},
-                                              {"lr", learning_rate},
-                                              {"images_per_s", rate_images_per_s},
-                                              {"grad_norm", gradient_norm_}}});
+    MetricsLine line{.step = step_ - 1,
+                     .epoch = epoch,
+                     .values = {{"train.loss", loss},
+                                {"train.top1", top1},
+                                {"lr", learning_rate},
+                                {"images_per_s", rate_images_per_s},
+                                {"grad_norm", gradient_norm_}}};
+    // Of this rank since the last line; nothing where the backend does not count.
+    if (const CommunicatorUsage usage = parts_.communicator.take_usage(); usage.sent_bytes > 0) {
+        line.values.emplace_back("comm.sent_bytes", static_cast<double>(usage.sent_bytes));
+        line.values.emplace_back("comm.cpu_s", usage.cpu_s);
+        line.values.emplace_back("comm.wire_rounding", usage.wire_rounding);
+    }
+    parts_.recorder.write_metrics(line);
     const double seconds_per_image = seconds / std::max(1.0, static_cast<double>(interval_timed_images_));
     const double remaining_s =
         static_cast<double>(total_steps_ - step_) * static_cast<double>(parts_.experiment.batch.global) * seconds_per_image;

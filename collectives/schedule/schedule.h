@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::schedule {
@@ -77,6 +78,11 @@ enum class Collective : uint8_t { allreduce, reduce_scatter, allgather, broadcas
 // The names of comm.algorithm. hierarchical is not among them: it is a local stage around one of these between nodes.
 enum class Algorithm : uint8_t { exchange, halving_doubling, ring, tree, double_tree };
 
+// Which pairs exist: exchange, halving_doubling and ring for allreduce, reduce_scatter and allgather; exchange, ring, tree and
+// double_tree for broadcast and reduce (exchange(k) is then the k-nomial tree, ring the chain); all five for allreduce. In
+// reduce_scatter and allgather exchange(k) and halving_doubling(k) are the same thing.
+bool exists(Collective collective, Algorithm algorithm);
+
 // What to build, without data: equal on all ranks, comparable, small.
 struct Plan {
     Collective collective = Collective::allreduce;
@@ -87,10 +93,30 @@ struct Plan {
     bool operator==(const Plan&) const = default;
 };
 
-std::string describe(const Plan& plan);  // "halving_doubling(4)", "ring(8 chunks)"
+std::string_view to_string(Collective collective);
+std::string_view to_string(Algorithm algorithm);
+std::string describe(
+    const Plan& plan);  // "halving_doubling(4)", "ring(8 chunks)"; other collectives come first: "allgather by ..."
+
+// How many of `operand_count` >= 2 operands the left subtree of a sum takes: the largest power of two below.
+int left_operands(int operand_count);
+
+// Whether every sum of the plan is the one binary tree over the ranks in their order that a sum of all ranks' operands would be,
+// ((0+1)+(2+3))+..., so that the result has the same bits for every plan of which this is true. True for all plans of two ranks and
+// where nothing is added; never for a ring or double tree of more. Where ranks are folded in (shape.h) it may be false for a plan
+// that meets the tree nevertheless.
+bool follows_rank_tree(const Plan& plan, int rank_count);
 
 // The program of `rank` among `rank_count`; a pure function. Any rank_count >= 1, any count >= 0. Ranges of reduce_scatter and
-// allgather are Communicator::slice's. Throws ConfigError for a plan that does not exist (radix < 2, chunks < 1, root outside).
+// allgather are Communicator::slice's. Every rank's program has the same number of lanes. Throws ConfigError for a plan that does
+// not exist (see exists(); radix < 2, chunks < 1, root outside).
 Program build(const Plan& plan, int rank, int rank_count, int64_t count);
+std::vector<Program> build_all(const Plan& plan, int rank_count, int64_t count);  // by rank
+
+// An allreduce over `node_count` nodes of `local_count` ranks each, rank = node * local_count + local rank: the ranks of a node
+// reduce-scatter among themselves, ranks of equal local rank (a rail) carry out `between_nodes` on their slice, the ranks of a node
+// gather the slices. Each node then sends 2 (N - 1) / N of the data instead of the 2 (p - 1) / p of each of its ranks. The engine
+// does the two local stages in shared memory; this program is for the checker and the simulator, and for transports that have none.
+Program build_hierarchical(const Plan& between_nodes, int rank, int node_count, int local_count, int64_t count);
 
 }  // namespace lockstep::schedule

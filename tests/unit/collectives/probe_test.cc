@@ -1,0 +1,73 @@
+#include "collectives/probe.h"
+
+#include <numeric>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/collectives/memory_transport.h"
+
+namespace lockstep {
+namespace {
+
+using testing_support::MemoryLink;
+using testing_support::MemoryNetwork;
+using testing_support::MemoryTransport;
+
+// All ranks probe at the same time, each in a thread.
+std::vector<ProbeResult> probe_all(int rank_count, MemoryLink link, const ProbeOptions& options) {
+    MemoryNetwork network(rank_count, link);
+    std::vector<int> ranks(static_cast<size_t>(rank_count));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::vector<ProbeResult> results(ranks.size());
+    {
+        std::vector<std::jthread> threads;
+        for (const int rank : ranks) {
+            threads.emplace_back([&, rank] {
+                MemoryTransport transport(network, rank);
+                results[static_cast<size_t>(rank)] = probe(transport, ranks, rank, options);
+            });
+        }
+    }
+    return results;
+}
+
+constexpr MemoryLink kSlow{.latency_ns = 3'000'000, .ns_per_byte = 20.0};
+
+TEST(Probe, FindsLatencyAndRateOfTheLink) {
+    const ProbeResult result = probe_all(2, kSlow, {.budget_ms = 300})[0];
+    // Threads of a busy machine only add to what the link was told to take; the medians keep it within a few times.
+    EXPECT_GE(result.link.message_us(), 2900.0);
+    EXPECT_LT(result.link.message_us(), 30'000.0);
+    EXPECT_GT(result.link.wire_ns_per_byte, 15.0);
+    EXPECT_LT(result.link.wire_ns_per_byte, 100.0);
+    EXPECT_GT(result.link.sum_ns_per_byte, 0.0);
+    EXPECT_GE(result.link.overhead_us, 0.0);
+    EXPECT_LE(2.0 * result.link.overhead_us, result.link.message_us() + 1e-9);
+}
+
+TEST(Probe, GivesAllRanksOfAnyNumberTheSameAnswer) {
+    for (const int ranks : {2, 3, 5, 8, 11}) {
+        const std::vector<ProbeResult> results = probe_all(ranks, {.latency_ns = 200'000, .ns_per_byte = 1.0}, {.budget_ms = 40});
+        for (const ProbeResult& result : results) {
+            EXPECT_EQ(result.link, results[0].link) << ranks;
+            EXPECT_EQ(result.worst_rank, results[0].worst_rank);
+            EXPECT_EQ(result.worst_peer, results[0].worst_peer);
+            EXPECT_GE(result.worst_rank, 0);
+            EXPECT_NE(result.worst_rank, result.worst_peer);
+            EXPECT_LE(result.best_message_us, result.link.message_us() + 1e-9);
+        }
+    }
+}
+
+TEST(Probe, EndsWithTheReasonWhenAPeerGivesUp) {
+    MemoryNetwork network(2, {});
+    const std::vector<int> ranks{0, 1};
+    MemoryTransport mine(network, 0);
+    MemoryTransport other(network, 1);
+    std::jthread peer([&] { other.abort("rank 1 gives up"); });
+    EXPECT_THROW(probe(mine, ranks, 0, {}), CommError);
+}
+
+}  // namespace
+}  // namespace lockstep

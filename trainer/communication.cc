@@ -1,0 +1,33 @@
+#include "trainer/communication.h"
+
+namespace lockstep {
+
+namespace {
+
+DataType wire_type(const std::string& name) {
+    if (name == "bf16") return DataType::bf16;
+    return name == "fp16" ? DataType::f16 : DataType::f32;
+}
+
+}  // namespace
+
+CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes) {
+    const Experiment::Comm& comm = experiment.comm;
+    return {.backend = comm.backend,
+            .timeout_ms = comm.timeout_ms,
+            .connect_timeout_ms = comm.start_timeout_ms,
+            .segment_bytes = segment_bytes,
+            .interface = comm.interface,
+            .plan = {.algorithm = comm.algorithm,
+                     .radix = comm.algorithm_radix,
+                     .chunks = comm.chunks,
+                     .exchange_below_bytes = comm.exchange_below_bytes,
+                     .ring_from_bytes = comm.ring_from_bytes,
+                     .hierarchical_from_bytes = comm.hierarchical_from_bytes},
+            .wire = wire_type(comm.wire),
+            .shared_memory = comm.shared_memory,
+            .flight_record_path = experiment.run.dir + "/flight_record.txt",
+            .test_delay_ns_per_kib = comm.test_delay_ns_per_kib};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,14 @@
+// From the experiment to the communicator's options: the one place that translates.
+#pragma once
+
+#include <cstddef>
+
+#include "collectives/communicator.h"
+#include "configs/experiment.h"
+
+namespace lockstep {
+
+// `segment_bytes`: gradient memory per rank.
+CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes);
+
+}  // namespace lockstep
