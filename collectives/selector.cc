@@ -114,11 +114,10 @@ std::vector<Candidate> candidates(Collective collective, int rank_count, int64_t
 
 namespace {
 
-// Sizes at which the table is decided: four for each doubling, so a border is at most 19 % off.
+// Sizes at which the table is decided: eight for each doubling, so a border is at most 9 % off.
 std::vector<int64_t> decided_sizes() {
     std::vector<int64_t> sizes;
-    for (int quarter = 8; quarter <= 4 * 30; ++quarter)
-        sizes.push_back(static_cast<int64_t>(std::llround(std::exp2(quarter / 4.0))));
+    for (int eighth = 2 * 8; eighth <= 30 * 8; ++eighth) sizes.push_back(std::llround(std::exp2(eighth / 8.0)));
     return sizes;
 }
 

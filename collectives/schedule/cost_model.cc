@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/schedule/shape.h"
+#include "core/error.h"
 
 namespace lockstep::schedule {
 
@@ -15,6 +16,7 @@ int log2_rounded_up(int number) { return static_cast<int>(std::bit_width(static_
 
 std::vector<int> equal_factors(int radix, int rank_count) {
     std::vector<int> factors;
+    check(radix >= 2, "a radix is 2 or more");
     for (int64_t reached = 1; reached < rank_count; reached *= radix) factors.push_back(std::min(radix, rank_count));
     return factors;
 }
@@ -29,18 +31,27 @@ struct Costs {
     double sum(double amount) const { return amount * link.sum_ns_per_byte * 1e-3; }
     double share() const { return bytes * (rank_count - 1) / rank_count; }  // (p - 1) / p n
 
-    double rounds(const std::vector<int>& factors) const {
-        double total = 0.0;
-        for (const int factor : factors) total += link.latency_us + factor * link.overhead_us;
-        return total;
+    // A round among `factor` members, each of which sends `message` bytes to all others: the messages follow each other as fast as
+    // the slower of processor and wire lets them.
+    double round(int factor, double message) const {
+        return link.message_us() + wire(message) + (factor - 2) * std::max(link.overhead_us, wire(message));
     }
     double exchange(const std::vector<int>& factors) const {
-        double moved = 0.0;
-        for (const int factor : factors) moved += (factor - 1) * bytes;
-        return rounds(factors) + wire(moved) + sum(moved);
+        double total = 0.0;
+        for (const int factor : factors) total += round(factor, bytes) + sum((factor - 1) * bytes);
+        return total;
     }
-    double reduce_scatter(const std::vector<int>& factors) const { return rounds(factors) + wire(share()) + sum(share()); }
-    double allgather(const std::vector<int>& factors) const { return rounds(factors) + wire(share()); }
+    // Halving and doubling meet the same rounds with the same messages.
+    double allgather(const std::vector<int>& factors) const {
+        double total = 0.0;
+        double block = bytes;
+        for (const int factor : factors) {
+            block /= factor;
+            total += round(factor, block);
+        }
+        return total;
+    }
+    double reduce_scatter(const std::vector<int>& factors) const { return allgather(factors) + sum(share()); }
 
     // `steps` hops of `chunks` pieces each. A piece's hop carries `hop_bytes` / chunks over the wire; per piece the busiest rank
     // has `busy_bytes` / chunks on its wire, as much to add as `sum_bytes` / chunks, and handles `messages` messages.
@@ -56,7 +67,8 @@ struct Costs {
         const double to_add = sums ? slice : 0.0;
         const double step = link.message_us() + wire(slice / chunks) + sum(to_add / chunks);
         const double busiest = std::max(wire(slice), sum(to_add) + 2.0 * chunks * link.overhead_us);
-        return (rank_count - 1) * (chunks == 1 ? step : std::max(step, busiest));
+        if (chunks == 1) return (rank_count - 1) * step;
+        return (rank_count - 1) * std::max(step, busiest) + link.message_us();  // the last chunk's way
     }
 };
 
@@ -71,7 +83,8 @@ double allreduce_us(const Plan& plan, const Costs& costs) {
             return costs.pipeline(2 * lg, plan.chunks, n, lg * n, lg * n, lg * n, 2 * lg);
         case Algorithm::double_tree:
             // Each chunk is a pair of pieces of n / 2, one per tree; an inner node sends a piece to two children.
-            return costs.pipeline(2 * lg, plan.chunks, n, lg * n, 2.0 * n, n, 8) + 2 * lg * 2.0 * link.overhead_us;
+            return costs.pipeline(2 * lg, plan.chunks, n, lg * n, costs.rank_count == 2 ? n : 2.0 * n, n, 8) +
+                   2 * lg * 2.0 * link.overhead_us;
         default:
             break;
     }
@@ -108,24 +121,38 @@ double rooted_us(const Plan& plan, const Costs& costs) {
         default:
             break;
     }
-    const std::vector<int> factors = equal_factors(plan.radix, costs.rank_count);
-    double moved = 0.0;
-    for (const int factor : factors) moved += factor - 1;
-    return costs.rounds(factors) + costs.wire(moved * n) + costs.sum(moved * to_add);
+    double total = 0.0;
+    for (const int factor : equal_factors(plan.radix, costs.rank_count))
+        total += costs.round(factor, n) + costs.sum((factor - 1) * to_add);
+    return total;
 }
+
+// log_k p rounds of L + k o each.
+struct TextbookRounds {
+    TextbookRounds(int wanted_radix, int rank_count)
+        : radix(std::min(wanted_radix, rank_count)), number(static_cast<double>(equal_factors(wanted_radix, rank_count).size())) {}
+    double latency_us(const LinkModel& link) const { return number * (link.latency_us + radix * link.overhead_us); }
+
+    int radix;
+    double number;
+};
 
 }  // namespace
 
 double closed_form_us(Algorithm algorithm, int radix, int rank_count, int64_t bytes, const LinkModel& link) {
     if (rank_count == 1) return 0.0;
     const Costs costs{.link = link, .bytes = static_cast<double>(bytes), .rank_count = rank_count};
-    const std::vector<int> factors = equal_factors(radix, rank_count);
     const double lg = log2_rounded_up(rank_count);
     switch (algorithm) {
-        case Algorithm::exchange:
-            return costs.exchange(factors);
-        case Algorithm::halving_doubling:
-            return costs.reduce_scatter(factors) + costs.allgather(factors);
+        case Algorithm::exchange: {
+            const TextbookRounds rounds(radix, rank_count);
+            const double moved = rounds.number * (rounds.radix - 1) * costs.bytes;
+            return rounds.latency_us(link) + costs.wire(moved) + costs.sum(moved);
+        }
+        case Algorithm::halving_doubling: {
+            const TextbookRounds rounds(radix, rank_count);
+            return 2.0 * rounds.latency_us(link) + costs.wire(2.0 * costs.share()) + costs.sum(costs.share());
+        }
         case Algorithm::ring:
             return 2.0 * (rank_count - 1) * link.message_us() + costs.wire(2.0 * costs.share());
         case Algorithm::tree:

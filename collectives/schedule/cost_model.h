@@ -16,10 +16,12 @@ namespace lockstep::schedule {
 //   ring                 2 (p - 1) alpha + 2 (p - 1) / p n beta                    sums hidden behind the wire
 //   tree                 2 lg alpha + 2 lg n beta + lg n gamma
 //   double_tree          (sqrt(2 lg (L + 4 o)) + sqrt(2 n beta))^2                 at the best number of chunks, sums hidden
+// `radix` (2 or more) matters to the first two only.
 double closed_form_us(Algorithm algorithm, int radix, int rank_count, int64_t bytes, const LinkModel& link);
 
 // The same with what build() really does: the factors and folding of this number of ranks, this number of chunks, any collective.
-// Pipelines: the first chunk's way, then for each further chunk the busiest of wire, processor and sum.
+// A round's messages follow each other as fast as the slower of processor and wire lets them. Pipelines: the first chunk's way,
+// then for each further chunk the busiest of wire, processor and sum.
 double predicted_us(const Plan& plan, int rank_count, int64_t bytes, const LinkModel& link);
 
 // build_hierarchical: direct reduce-scatter and allgather inside the nodes, `between_nodes` on a slice between them; the ranks of a
