@@ -109,7 +109,7 @@ TEST(TcpFault, ARankKilledWhileNobodyWaitsForItIsNoticedAtOnce) {
 
 TEST(TcpFault, ARankKilledBeforeItConnectsIsNamed) {
     TcpOptions options = quick_options();
-    options.connect_timeout_ms = 1000;
+    options.connect_timeout_ms = 600;
     const auto outcomes = ProcessGroup{.size = 3}.run([&](const World& world, Store& store) -> std::string {
         if (world.rank == 1) {
             // It has told its address, and then it is gone.
@@ -158,11 +158,11 @@ TEST(TcpFault, ARankStoppedForLessThanTheTimeLimitIsWaitedFor) {
         if (world.rank == 1 && fork() == 0) {
             sleep_ms(50);
             kill(victim, SIGSTOP);
-            sleep_ms(1000);
+            sleep_ms(600);
             kill(victim, SIGCONT);
             _exit(0);
         }
-        for (uint64_t round = 0; round < 150; ++round) {
+        for (uint64_t round = 0; round < 100; ++round) {
             exchange_a_byte(transport, 1 - world.rank, round);
             sleep_ms(2);
         }

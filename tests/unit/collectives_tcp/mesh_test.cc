@@ -150,7 +150,7 @@ TEST(Mesh, ASharedSecretFromTheEnvironmentIsNotInTheStore) {
 TEST(Mesh, ASecondProcessOfARankIsRefused) {
     const auto store = make_memory_store();
     TcpOptions options = quick_options();
-    options.connect_timeout_ms = 1000;
+    options.connect_timeout_ms = 700;
     testing::internal::CaptureStderr();
     std::string texts[3];
     const auto run_rank = [&](size_t index, int rank) {

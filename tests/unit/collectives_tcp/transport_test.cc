@@ -268,7 +268,7 @@ TEST(TcpTransport, ASilentPeerIsNamedAfterTheTimeLimitAndNotBefore) {
     const auto texts = TcpRanks{.options = options}.run([](const World& world, Transport& transport) -> std::string {
         if (world.rank == 1) {
             stay(transport, 300);  // alive, but then it hangs
-            std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+            std::this_thread::sleep_for(std::chrono::milliseconds(1100));
             return error_of([&] { transport.progress(0); });
         }
         std::vector<std::byte> bytes(10);
@@ -292,7 +292,7 @@ TEST(TcpTransport, ARankThatComputesForLongIsNotLost) {
         // Rank 0 waits for rank 1, which waits for rank 2, which computes.
         std::vector<std::byte> bytes(30'000'000);
         if (world.rank == 2) {
-            for (int part = 0; part < 30; ++part) {
+            for (int part = 0; part < 20; ++part) {
                 transport.note_progress();
                 stay(transport, 50);
             }
@@ -321,7 +321,7 @@ TEST(TcpTransport, APeerWithoutRoomThatComputesForLongIsNotCutOffByTheKernel) {
         if (world.rank == 0) {
             transport.post_send(large);
         } else {
-            for (int part = 0; part < 36; ++part) {
+            for (int part = 0; part < 30; ++part) {
                 transport.note_progress();
                 stay(transport, 50);
             }

@@ -96,7 +96,8 @@ TEST(LocalAddress, OfSeveralNodesIsNeverLoopback) {
     const World world{.size = 2, .node_count = 2, .store_host = "127.0.0.1", .store_port = 1};
     std::vector<std::string> addresses;
     const std::string error = error_of([&] { addresses = local_addresses(world, ""); });
-    if (error != "no error") EXPECT_THAT(error, HasSubstr("comm.interface"));  // a machine with nothing but loopback
+    // A machine with nothing but loopback has no answer.
+    EXPECT_THAT(error, testing::AnyOf("no error", HasSubstr("comm.interface")));
     for (const std::string& each : addresses) EXPECT_FALSE(each.starts_with("127.") || each == "::1") << each;
 }
 
