@@ -1,10 +1,7 @@
 #include "net/open_files.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
-
-#include <algorithm>
-#include <cstring>
-#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -14,14 +11,11 @@ namespace lockstep {
 
 namespace {
 
-// New descriptors take the lowest free numbers, so what counts is the number of open ones.
-size_t open_file_count() {
-    std::error_code error;
-    const std::filesystem::directory_iterator folder("/proc/self/fd", error);
-    // With no descriptor left even the folder cannot be opened; then everything is in use.
-    if (error) return error == std::errc::too_many_files_open ? RLIM_INFINITY : 16;
-    const auto count = static_cast<size_t>(std::distance(begin(folder), end(folder)));
-    return count - 1;  // without the folder itself
+// The limit under which `more` numbers are free now: a descriptor's number, not the count of them, must lie below the limit.
+size_t limit_for(size_t more) {
+    int number = 0;
+    for (size_t found = 0; found < more; ++number) found += fcntl(number, F_GETFD) == -1 ? 1 : 0;
+    return static_cast<size_t>(number);
 }
 
 }  // namespace
@@ -29,17 +23,16 @@ size_t open_file_count() {
 void reserve_open_files(size_t more, std::string_view what) {
     rlimit limit{};
     check(getrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit of open files is known");
-    const size_t open = std::min<size_t>(open_file_count(), limit.rlim_cur);
-    const size_t needed = open + more;
+    const size_t needed = limit_for(more);
     if (needed <= limit.rlim_cur) return;
     if (needed <= limit.rlim_max) {
         limit.rlim_cur = needed;
         if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
     }
     throw DeviceError(
-        fmt::format("{} needs {} open files ({} are open, {} more), this process may have {} (hard limit {}); raise it "
-                    "with `ulimit -n {}`",
-                    what, needed, open, more, limit.rlim_cur, limit.rlim_max, needed));
+        fmt::format("{} needs {} open files ({} beside those that are open), this process may have {} (hard limit {}); "
+                    "raise it with `ulimit -n {}`",
+                    what, needed, more, limit.rlim_cur, limit.rlim_max, needed));
 }
 
 }  // namespace lockstep
