@@ -36,7 +36,7 @@ FOREIGN = {  # header prefix -> folders that may include it
     "hwloc": ["launch/hwloc"],
     "hwy/": ["collectives", "nn/onednn", "optim", "data_loader"],
     "yaml-cpp/": ["configs"],
-    "CLI/": ["cli"],
+    "CLI/": ["cli", "bench/netlab"],
     "spdlog/": ["core"],
     "google/protobuf": ["report"],
     "jpeglib": ["data_loader"],
