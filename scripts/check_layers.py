@@ -28,8 +28,8 @@ ALLOWED["cli"] = set(ALLOWED) - {"cli"}
 FOREIGN = {  # header prefix -> folders that may include it
     "dnnl": ["nn/onednn"],
     "oneapi/": ["nn/onednn"],
-    "gloo/": ["collectives/gloo"],
-    "mpi.h": ["collectives/mpi"],
+    "gloo/": ["collectives/gloo", "bench/peers"],
+    "mpi.h": ["collectives/mpi", "bench/peers"],
     "nccl": ["collectives/nccl"],
     "cuda": ["nn/cuda", "core/cuda", "optim/cuda"],
     "cudnn": ["nn/cuda"],

@@ -50,7 +50,7 @@ private:
     int64_t wire_ns(size_t bytes) const;
     Port* first_due(std::vector<Port>& ports, int64_t now_ns);
 
-    const LinkOptions options_;
+    LinkOptions options_;
     std::vector<Port> out_, in_;  // by node: from the node into the switch, from the switch into the node
     std::vector<bool> cut_;
 };

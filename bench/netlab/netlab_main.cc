@@ -51,8 +51,9 @@ void start_ranks(Lab& lab, const Arguments& arguments) {
 
 // The command runs once, outside the nodes, and is told where they are.
 void start_once(Lab& lab, const Arguments& arguments) {
-    lab.start("the command", -1, [&lab, &arguments] {
-        setenv("LOCKSTEP_NETLAB", lab.directory().c_str(), 1);
+    const std::string directory = lab.directory();
+    lab.start("the command", -1, [&directory, &arguments] {
+        setenv("LOCKSTEP_NETLAB", directory.c_str(), 1);
         const std::string link = fmt::format("{} ms one way, {} Mbit/s", arguments.delay_ms, arguments.rate_mbit);
         setenv("LOCKSTEP_NETLAB_LINK", link.c_str(), 1);
         return become(arguments.command);
