@@ -127,7 +127,7 @@ std::string draw_crossovers(const std::vector<Series>& all, const Axes& axes) {
                 text += fmt::format(
                     "<circle class='crossover' cx='{:.1f}' cy='{:.1f}' r='7' fill='none' stroke='#000'><title>{} and {} cross at "
                     "{} bytes</title></circle>\n",
-                    axes.x(point.bytes), axes.y(point.us), all[one].name, all[other].name, static_cast<int64_t>(point.bytes));
+                    axes.x(point.bytes), axes.y(point.us), all[one].name, all[other].name, std::llround(point.bytes));
             }
         }
     }

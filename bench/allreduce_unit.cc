@@ -16,9 +16,10 @@ constexpr int64_t kFloatBytes = 4, kMostBytes = int64_t{1} << 30;
 // The digits with each of the endings that sizes have.
 std::string nearest_size(const std::string& text) {
     const std::string digits = text.substr(0, text.find_first_not_of("0123456789."));
-    std::vector<std::string> known;
-    for (const char* ending : {"KiB", "MiB", "GiB", "B", "kB", "MB"}) known.push_back(digits + ending);
-    for (const char* name : {"resnet50", "default"}) known.push_back(name);
+    std::vector<std::string> known{"resnet50", "default"};
+    for (const char* ending : {"KiB", "MiB", "GiB", "B"}) {
+        if (!digits.empty()) known.push_back(digits + ending);
+    }
     const std::string nearest = nearest_name(text, known);
     return nearest.empty() ? "sizes look like 4B, 64KiB, 1MiB, 102228128 or resnet50" : fmt::format("did you mean `{}`?", nearest);
 }

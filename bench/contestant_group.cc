@@ -38,6 +38,7 @@ ControlListener::ControlListener(const std::string& path)
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    unlink(path.c_str());
     if (bind(handle_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(handle_.get(), 64) != 0) {
         throw DeviceError(fmt::format("cannot listen at {}: {}", path, std::strerror(errno)));
     }
