@@ -37,7 +37,8 @@ public:
     }
     WorkFolder(const WorkFolder&) = delete;
     WorkFolder& operator=(const WorkFolder&) = delete;
-    ~WorkFolder() {
+    ~WorkFolder() { remove(); }
+    void remove() {
         std::error_code ignored;
         fs::remove_all(path_, ignored);
     }
@@ -88,6 +89,7 @@ public:
     AllreduceBenchResult run() {
         const CpuTimes before = cpu_times();
         for (const Contestant& contestant : present(contestants_for(options_))) start(contestant);
+        folder_.remove();  // all have met: nothing is left behind, however this ends
         check_odd_sizes();
         for (const AllreduceUnit& unit : options_.units) measure(unit);
         entrants_.clear();

@@ -67,6 +67,7 @@ std::vector<bench::AllreduceUnit> units_of(const std::vector<std::string>& sizes
 int bench_allreduce(const AllreduceArguments& arguments) {
     bench::AllreduceBenchOptions options = arguments.options;
     options.units = units_of(arguments.sizes);
+    if (options.peers == std::vector<std::string>{"none"}) options.peers.clear();
     options.sweep = arguments.settings == "sweep";
     options.program_folder = fs::read_symlink("/proc/self/exe").parent_path().string();
     options.progress = !arguments.json;
@@ -93,7 +94,8 @@ void add_bench_allreduce(CLI::App& bench, Action& chosen) {
                      "64MiB, 102228128 and resnet50")
         ->delimiter(',')
         ->capture_default_str();
-    allreduce->add_option("--peers", options.peers, "of openmpi, mpich and gloo; those not installed are named in the output")
+    allreduce
+        ->add_option("--peers", options.peers, "of openmpi, mpich and gloo, or `none`; those not installed are named in the output")
         ->delimiter(',')
         ->capture_default_str();
     allreduce->add_option("--settings", arguments->settings, "of the peers: `default` only, or also the best of a `sweep`")
