@@ -7,6 +7,7 @@
 
 #include <array>
 #include <fstream>
+#include <sstream>
 
 namespace lockstep::bench {
 
@@ -46,11 +47,31 @@ MachineFacts machine_facts() {
     facts.cores_online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
     facts.governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     facts.transparent_huge_pages = bracketed(first_line("/sys/kernel/mm/transparent_hugepage/enabled"));
+    facts.congestion_control = first_line("/proc/sys/net/ipv4/tcp_congestion_control");
+    facts.queue_discipline = first_line("/proc/sys/net/core/default_qdisc");
     utsname system{};
     if (uname(&system) == 0) facts.kernel = system.release;
     std::array<double, 3> load{};
     if (getloadavg(load.data(), 3) == 3) facts.load_average.assign(load.begin(), load.end());
     return facts;
+}
+
+CpuTimes cpu_times() {
+    constexpr int kStealColumn = 8;  // user, nice, system, idle, iowait, irq, softirq, steal
+    std::istringstream line(first_line("/proc/stat"));
+    std::string name;
+    line >> name;
+    CpuTimes times;
+    double ticks = 0;
+    for (int column = 1; column <= kStealColumn && line >> ticks; ++column) {
+        times.all += ticks;
+        if (column == kStealColumn) times.stolen = ticks;
+    }
+    return times;
+}
+
+double steal_share(const CpuTimes& before, const CpuTimes& after) {
+    return after.all > before.all ? (after.stolen - before.stolen) / (after.all - before.all) : 0.0;
 }
 
 }  // namespace lockstep::bench

@@ -13,9 +13,18 @@ struct MachineFacts {
     std::string governor;   // of core 0
     std::string kernel;
     std::string transparent_huge_pages;  // "always", "madvise" or "never"
+    std::string congestion_control;      // of new TCP connections
+    std::string queue_discipline;        // of new network devices
     std::vector<double> load_average;    // 1, 5 and 15 minutes
 };
 
 MachineFacts machine_facts();
+
+// Of all cores since the machine's start, in clock ticks.
+struct CpuTimes {
+    double all = 0, stolen = 0;  // by the hypervisor, for other guests
+};
+CpuTimes cpu_times();
+double steal_share(const CpuTimes& before, const CpuTimes& after);  // 0 .. 1
 
 }  // namespace lockstep::bench

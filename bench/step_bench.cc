@@ -1,7 +1,6 @@
 #include "bench/step_bench.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -91,13 +90,6 @@ private:
     std::vector<int32_t> labels_;
 };
 
-double quantile(const std::vector<double>& sorted, double share) {
-    const double rank = share * static_cast<double>(sorted.size() - 1);
-    const size_t below = static_cast<size_t>(rank);
-    const size_t above = std::min(below + 1, sorted.size() - 1);
-    return sorted[below] + (rank - std::floor(rank)) * (sorted[above] - sorted[below]);
-}
-
 // Median per op over a few timed steps, then summed by kind: a disturbed step does not shift the picture.
 std::vector<KindTime> time_layers(Bench& bench, int repeats) {
     std::vector<std::vector<OpTime>> runs;
@@ -134,16 +126,6 @@ double training_macs(const Graph& graph) {
 }
 
 }  // namespace
-
-Spread spread_of(std::vector<double> values) {
-    if (values.empty()) return {};
-    std::ranges::sort(values);
-    return {.median = quantile(values, 0.5),
-            .p10 = quantile(values, 0.1),
-            .p90 = quantile(values, 0.9),
-            .smallest = values.front(),
-            .largest = values.back()};
-}
 
 StepBenchResult run_step_bench(const StepBenchOptions& options) {
     if (options.batch < 1 || options.steps < 1 || options.warmup_steps < 1 || options.threads < 1) {

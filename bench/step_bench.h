@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/statistics.h"
 #include "nn/executor.h"
 
 namespace lockstep::bench {
@@ -21,11 +22,6 @@ struct StepBenchOptions {
     int steps = 10;
     bool layers = false;  // also time the ops, in extra steps
 };
-
-struct Spread {
-    double median = 0.0, p10 = 0.0, p90 = 0.0, smallest = 0.0, largest = 0.0;
-};
-Spread spread_of(std::vector<double> values);  // linear interpolation between ranks; zeros for none
 
 struct KindTime {
     std::string kind;  // "conv", "batch_norm", ...

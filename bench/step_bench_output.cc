@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "bench/machine_facts.h"
+#include "bench/machine_json.h"
 #include "bench/step_bench.h"
 
 namespace lockstep::bench {
@@ -14,16 +14,6 @@ std::string precision_text(Precision precision) { return precision == Precision:
 
 Json json_of(const Spread& spread) {
     return {{"median", spread.median}, {"p10", spread.p10}, {"p90", spread.p90}, {"min", spread.smallest}, {"max", spread.largest}};
-}
-
-Json json_of(const MachineFacts& facts) {
-    return {{"cpu", facts.cpu_model},
-            {"cores_online", facts.cores_online},
-            {"cores_allowed", facts.cores_allowed},
-            {"governor", facts.governor},
-            {"kernel", facts.kernel},
-            {"transparent_huge_pages", facts.transparent_huge_pages},
-            {"load_average", facts.load_average}};
 }
 
 Json json_of(const std::vector<KindTime>& layers) {

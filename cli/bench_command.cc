@@ -57,6 +57,7 @@ void add_bench(CLI::App& app, Action& chosen) {
     CLI::App* bench = app.add_subcommand("bench", "measure parts of the system on this machine");
     bench->require_subcommand(1);
     add_step(*bench, chosen);
+    add_bench_allreduce(*bench, chosen);
 }
 
 }  // namespace lockstep::cli
