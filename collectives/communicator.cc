@@ -7,6 +7,7 @@
 
 #include "collectives/gloo/gloo_engine.h"
 #include "collectives/meeting.h"
+#include "collectives/mpi/mpi_engine.h"
 #include "collectives/native_engine.h"
 #include "collectives/queued_communicator.h"
 #include "collectives/world_of_one.h"
@@ -36,8 +37,8 @@ namespace {
 std::string choose_backend(const World& world, const std::string& wanted) {
     const bool one_node = world.node_count == 1 && world.local_size == world.size;
     if (wanted == "auto") return one_node ? "native" : "gloo";
-    if (wanted != "native" && wanted != "gloo") {
-        throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native or gloo", wanted));
+    if (wanted != "native" && wanted != "gloo" && wanted != "mpi") {
+        throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native, gloo or mpi", wanted));
     }
     if (wanted == "native" && !one_node) {
         throw ConfigError(
@@ -58,6 +59,8 @@ std::unique_ptr<Communicator> make_communicator(const World& world, Store& store
     std::unique_ptr<Engine> engine;
     if (backend == "native") {
         engine = std::make_unique<NativeEngine>(world, store, prefix, options);
+    } else if (backend == "mpi") {
+        engine = make_mpi_engine(world, options);
     } else {
         engine = make_gloo_engine(world, store, prefix, options);
     }

@@ -48,7 +48,8 @@ private:
 };
 
 struct CommunicatorOptions {
-    std::string backend = "auto";         // auto | native | gloo. auto: native when all ranks are on one node, else gloo
+    std::string backend = "auto";         // auto | native | gloo | mpi. auto: native when all ranks are on one node, else gloo
+    std::string mpi = "auto";             // auto | openmpi | mpich: which MPI; auto: the one that started this process
     int64_t timeout_ms = 10'000;          // of no progress
     int64_t connect_timeout_ms = 60'000;  // for all ranks to appear; they may start at different times
     size_t segment_bytes = 0;  // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one

@@ -96,7 +96,8 @@ struct Experiment {
         bool stop_on_nan = true;
     } train;
     struct Comm {
-        std::string backend = "auto";  // auto | native | gloo
+        std::string backend = "auto";  // auto | native | gloo | mpi
+        std::string mpi = "auto";      // auto | openmpi | mpich
         int64_t bucket_bytes = 8 << 20;
         int64_t last_bucket_bytes = 0;  // 0: auto, an eighth of the gradients, at most 1 MiB
         bool overlap = true;

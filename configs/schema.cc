@@ -255,8 +255,13 @@ std::vector<SchemaRow> comm_rows() {
     return {
         {.name = "comm.backend",
          .field = [](Experiment& e) -> Field { return &e.comm.backend; },
-         .doc = "`native`: the node's shared memory; `gloo`: TCP; `auto`: native when all ranks are on one node, else gloo.",
-         .choices = {"auto", "native", "gloo"}},
+         .doc = "`native`: the node's shared memory; `gloo`: TCP; `mpi`: what mpirun brought; `auto`: native when all ranks are on one "
+                "node, else gloo.",
+         .choices = {"auto", "native", "gloo", "mpi"}},
+        {.name = "comm.mpi",
+         .field = [](Experiment& e) -> Field { return &e.comm.mpi; },
+         .doc = "With comm.backend=mpi, which MPI; `auto`: the one that started the program.",
+         .choices = {"auto", "openmpi", "mpich"}},
         {.name = "comm.bucket",
          .field = [](Experiment& e) -> Field { return &e.comm.bucket_bytes; },
          .doc = "Gradients that travel together; a larger tensor travels alone.",

@@ -61,6 +61,7 @@ EvaluationResult run_evaluation(const EvaluationJob& job) {
     Setup setup = in_common(job.store, job.world, [&] { return set_up(job); });
     const auto communicator = make_communicator(job.world, job.store,
                                                 {.backend = experiment.comm.backend,
+                                                 .mpi = experiment.comm.mpi,
                                                  .timeout_ms = experiment.comm.timeout_ms,
                                                  .connect_timeout_ms = experiment.comm.start_timeout_ms,
                                                  .segment_bytes = setup.plan.gradient_bytes(),

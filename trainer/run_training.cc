@@ -66,6 +66,7 @@ std::unique_ptr<Communicator> connect(const TrainingJob& job, size_t segment_byt
     const Experiment::Comm& comm = job.experiment.comm;
     return make_communicator(job.world, job.store,
                              {.backend = comm.backend,
+                              .mpi = comm.mpi,
                               .timeout_ms = comm.timeout_ms,
                               .connect_timeout_ms = comm.start_timeout_ms,
                               .segment_bytes = segment_bytes,

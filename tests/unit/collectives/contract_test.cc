@@ -24,8 +24,11 @@ using testing_support::RankOutcome;
 constexpr size_t kSizes[] = {0, 1, 15, 16, 17, 1000, 2501, (size_t{1} << 20) + 3};
 constexpr size_t kPoolBytes = 2 * ((size_t{1} << 20) + 64) * sizeof(float);
 
-CommunicatorOptions options_for(const std::string& backend) {
-    return {.backend = backend, .timeout_ms = 20'000, .connect_timeout_ms = 20'000, .segment_bytes = kPoolBytes};
+CommunicatorOptions options_for(const std::string& name) {
+    const bool is_mpi = name == "openmpi" || name == "mpich";
+    return {.backend = is_mpi ? "mpi" : name,
+            .mpi = is_mpi ? name : "auto",
+            .timeout_ms = 20'000, .connect_timeout_ms = 20'000, .segment_bytes = kPoolBytes};
 }
 
 float whole_number(int rank, size_t index) {
@@ -300,6 +303,10 @@ std::vector<Case> all_cases() {
     std::vector<Case> cases;
     for (const char* backend : {"native", "gloo"}) {
         for (int ranks = 1; ranks <= 4; ++ranks) cases.push_back({backend, ranks});
+    }
+    // mpi_test.cc starts this program under mpirun for these.
+    if (const std::string mpi = testing_support::surrounding_mpi(); !mpi.empty()) {
+        cases = {{mpi, testing_support::surrounding_mpi_size()}};
     }
     return cases;
 }
