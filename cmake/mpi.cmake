@@ -18,6 +18,7 @@ foreach(flavour openmpi mpich)
   set(links ${words})
   list(FILTER links INCLUDE REGEX "^-[Ll]")
   add_library(MPI::${flavour} INTERFACE IMPORTED)
-  set_target_properties(MPI::${flavour} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${includes}" INTERFACE_LINK_LIBRARIES "${links}")
+  set_target_properties(MPI::${flavour} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${includes}" INTERFACE_LINK_LIBRARIES "${links}"
+                        INTERFACE_COMPILE_DEFINITIONS "OMPI_SKIP_MPICXX;MPICH_SKIP_MPICXX")
   message(STATUS "MPI ${flavour}: ${MPICC_${flavour}}")
 endforeach()

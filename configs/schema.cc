@@ -255,7 +255,8 @@ std::vector<SchemaRow> comm_rows() {
     return {
         {.name = "comm.backend",
          .field = [](Experiment& e) -> Field { return &e.comm.backend; },
-         .doc = "`native`: the node's shared memory; `gloo`: TCP; `mpi`: what mpirun brought; `auto`: native when all ranks are on one "
+         .doc = "`native`: the node's shared memory; `gloo`: TCP; `mpi`: what mpirun brought; `auto`: native when all ranks are on "
+                "one "
                 "node, else gloo.",
          .choices = {"auto", "native", "gloo", "mpi"}},
         {.name = "comm.mpi",

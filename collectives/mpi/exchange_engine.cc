@@ -122,7 +122,8 @@ private:
 
     void exchange_headers(const Operation& operation, WorkTimes& times) {
         header_out_.signature = OperationSignature::of(operation, -1);
-        if (is_small(operation) && operation.byte_count > 0) std::memcpy(header_out_.data, own_data(operation), operation.byte_count);
+        if (is_small(operation) && operation.byte_count > 0)
+            std::memcpy(header_out_.data, own_data(operation), operation.byte_count);
         // Whole headers: ranks that disagree must be able to read each other's.
         for_each_peer([&](int peer) { receive(peer, kHeaderTag, &headers_in_[static_cast<size_t>(peer)], sizeof(Header)); });
         for_each_peer([&](int peer) { send(peer, kHeaderTag, &header_out_, sizeof(Header)); });
@@ -232,11 +233,11 @@ private:
     const int64_t delay_ns_per_kib_;
     HeapPool pool_;
     Header header_out_;
-    std::vector<Header> headers_in_;    // by rank
-    std::vector<float> contributions_;  // one chunk by rank
-    std::vector<const float*> inputs_;  // by rank; scratch
-    std::vector<Range> slices_;         // by rank; of the running operation
-    std::vector<Transfer> transfers_;   // of the running step; never grows, so that they stay where they are
+    std::vector<Header> headers_in_;        // by rank
+    std::vector<float> contributions_;      // one chunk by rank
+    std::vector<const float*> inputs_;      // by rank; scratch
+    std::vector<Range> slices_;             // by rank; of the running operation
+    std::vector<Transfer> transfers_;       // of the running step; never grows, so that they stay where they are
     std::unique_ptr<Transport> transport_;  // behind the memory it may still hold
 };
 

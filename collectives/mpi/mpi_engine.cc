@@ -15,7 +15,8 @@ void check_same_world(MpiRuntime& runtime, const World& world) {
     if (runtime.rank() == world.rank && runtime.size() == world.size) return;
     runtime.give_up();
     throw ConfigError(fmt::format(
-        "{} calls this process rank {} of {}, its launcher ({}) rank {} of {}; start it with the mpirun of {}, or set comm.mpi to the "
+        "{} calls this process rank {} of {}, its launcher ({}) rank {} of {}; start it with the mpirun of {}, or set comm.mpi to "
+        "the "
         "MPI whose mpirun it was",
         runtime.module().library(), runtime.rank(), runtime.size(), world.launcher, world.rank, world.size, runtime.flavour()));
 }

@@ -23,7 +23,8 @@ std::optional<std::string> process_variable(const std::string& name) {
 const MpiModule& open_module(const std::string& file) {
     // Global: MPI's own plugins look for its symbols among those of the process.
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
-    if (library == nullptr) throw ConfigError(fmt::format("cannot load {}: {}; install the MPI it was built with", file, dlerror()));
+    if (library == nullptr)
+        throw ConfigError(fmt::format("cannot load {}: {}; install the MPI it was built with", file, dlerror()));
     const auto entry = reinterpret_cast<MpiModuleEntry>(dlsym(library, kMpiModuleEntry));
     const MpiModule* const module = entry == nullptr ? nullptr : entry();
     if (module == nullptr || module->version != kMpiModuleVersion) {

@@ -12,8 +12,9 @@ namespace lockstep {
 
 using TextLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// openmpi or mpich. `wanted`, which is comm.mpi: auto, openmpi or mpich; auto goes by the launcher's variables: OMPI_COMM_WORLD_SIZE or
-// PMIX_RANK are Open MPI's, PMI_RANK or PMI_FD are those of MPICH and its kin. ConfigError when auto finds none.
+// openmpi or mpich. `wanted`, which is comm.mpi: auto, openmpi or mpich; auto goes by the launcher's variables:
+// OMPI_COMM_WORLD_SIZE or PMIX_RANK are Open MPI's, PMI_RANK or PMI_FD are those of MPICH and its kin. ConfigError when auto finds
+// none.
 std::string choose_mpi(const std::string& wanted, const TextLookup& environment);
 std::string choose_mpi(const std::string& wanted);  // by this process's environment
 

@@ -119,6 +119,8 @@ int test(MpiPort* port, const MpiEvent** events, int32_t* count) {
     return MPI_SUCCESS;
 }
 
+int test_slot(MpiPort* port, int32_t slot, int32_t* done) { return MPI_Test(request_at(port, slot), done, MPI_STATUS_IGNORE); }
+
 constexpr MpiModule kModule = {
     .version = kMpiModuleVersion,
     .initialise = initialise,
@@ -133,6 +135,7 @@ constexpr MpiModule kModule = {
     .receive = receive,
     .cancel = cancel,
     .test = test,
+    .test_slot = test_slot,
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 // library of its own (liblockstep_mpi_openmpi.so, liblockstep_mpi_mpich.so); the program loads the one it was started by. So one
 // program serves every MPI, and no type of mpi.h, which differs from one to the next, crosses the border.
 //
-// Threads: one call at a time, from any thread (MPI_THREAD_SERIALIZED); `initialise` and `finalise` from one and the same. Functions
-// that return int return 0 or MPI's error code, which `describe` explains.
+// Threads: one call at a time, from any thread (MPI_THREAD_SERIALIZED); `initialise` and `finalise` from one and the same.
+// Functions that return int return 0 or MPI's error code, which `describe` explains.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,7 @@ struct MpiModule {
 
     // Does not wait. `events` is the module's and valid until the next call.
     int (*test)(MpiPort* port, const MpiEvent** events, int32_t* count);
+    int (*test_slot)(MpiPort* port, int32_t slot, int32_t* done);  // the same for one slot, which `test` then does not report
 };
 
 using MpiModuleEntry = const MpiModule* (*)();

@@ -53,8 +53,9 @@ void MpiRuntime::begin(const std::string& flavour, int64_t timeout_ms) {
     const auto decided = [&] { return state_ == State::running || state_ == State::refused; };
     if (!state_changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), decided)) {
         given_up_ = true;
-        throw CommError(fmt::format("{} did not begin within {:.1f} s; check that every rank was started by the same mpirun and is alive",
-                                    flavour_, 1e-3 * static_cast<double>(timeout_ms)));
+        throw CommError(
+            fmt::format("{} did not begin within {:.1f} s; check that every rank was started by the same mpirun and is alive",
+                        flavour_, 1e-3 * static_cast<double>(timeout_ms)));
     }
     if (state_ == State::refused) throw CommError(refusal_);
 }

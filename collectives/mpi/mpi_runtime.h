@@ -3,8 +3,8 @@
 //
 // A thread of its own begins MPI, sleeps, and ends it when the program returns from main or calls exit(): MPI wants both from one
 // thread, and neither has a time limit, so whoever waits for them waits for that thread with a deadline. When a collective has
-// failed MPI is not ended: that could wait for ever for a lost peer. Leaving without it makes mpirun end the whole job, which is what a lost
-// rank calls for; the program's own exit code stands.
+// failed MPI is not ended: that could wait for ever for a lost peer. Leaving without it makes mpirun end the whole job, which is
+// what a lost rank calls for; the program's own exit code stands.
 #pragma once
 
 #include <condition_variable>
@@ -19,9 +19,9 @@ namespace lockstep {
 
 class MpiRuntime {
 public:
-    // The process's runtime. The first call begins MPI, collectively over all processes of the launcher; later calls return the same.
-    // `flavour`: openmpi or mpich. ConfigError when a second flavour is asked for or the module cannot be loaded, CommError when MPI
-    // refuses or its ranks do not come within the time.
+    // The process's runtime. The first call begins MPI, collectively over all processes of the launcher; later calls return the
+    // same. `flavour`: openmpi or mpich. ConfigError when a second flavour is asked for or the module cannot be loaded, CommError
+    // when MPI refuses or its ranks do not come within the time.
     static MpiRuntime& start(const std::string& flavour, int64_t timeout_ms);
 
     const MpiModule& module() const { return *module_; }
@@ -39,7 +39,7 @@ private:
     enum class State : uint8_t { idle, beginning, running, refused, ending, ended };
 
     void begin(const std::string& flavour, int64_t timeout_ms);
-    void serve();       // the thread
+    void serve();                 // the thread
     void end_at_exit() noexcept;  // in exit(), after main
 
     const MpiModule* module_ = nullptr;

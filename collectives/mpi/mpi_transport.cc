@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kMillisecond_ns = 1'000'000;
-constexpr int64_t kLeaveTimeoutMs = 1000;
+constexpr int64_t kLeaveAfterFailureMs = 1000;
 
 // Between two looks: the processor goes to whoever computes, and the longer nothing comes, the longer.
 void pause_after(int64_t waited_ns) {
@@ -72,7 +72,7 @@ MpiTransport::~MpiTransport() {
         return fault_.empty();
     }();
     try {
-        drain(kLeaveTimeoutMs);
+        drain(in_order ? timeout_ns_ / kMillisecond_ns : kLeaveAfterFailureMs);
     } catch (...) {
         // Nothing more can be done about what MPI still holds.
     }
@@ -120,7 +120,7 @@ void MpiTransport::connect(int64_t timeout_ms) {
         if (deadline.expired()) {
             access_.give_up();
             fail(fmt::format("not every rank opened its MPI communicator within {:.1f} s; look at the output of the others",
-                                        1e-3 * static_cast<double>(timeout_ms)));
+                             1e-3 * static_cast<double>(timeout_ms)));
         }
         pause_after(now_ns() - start_ns);
     }
@@ -250,8 +250,7 @@ void MpiTransport::start_pieces() {
             const size_t piece = stream->next_piece++;
             std::byte* const data = transfer.data + piece * kPieceBytes;
             const auto bytes = static_cast<int32_t>(std::min(kPieceBytes, transfer.bytes - piece * kPieceBytes));
-            const int32_t slot =
-                take_slot({.use = SlotUse::piece, .peer = transfer.peer, .stream = stream.get(), .piece = piece});
+            const int32_t slot = take_slot({.use = SlotUse::piece, .peer = transfer.peer, .stream = stream.get(), .piece = piece});
             // Matched: when the last piece is done, the receiver has taken all of them, and their tag can be used again.
             const auto start = stream->is_send ? module().send_matched(port_, slot, transfer.peer, stream->data_tag, data, bytes)
                                                : module().receive(port_, slot, transfer.peer, stream->data_tag, data, bytes);
@@ -266,7 +265,8 @@ void MpiTransport::post_receive(Transfer& transfer) {
     const std::lock_guard lock(access_.mutex);
     open_transfer(transfer);
     Peer& peer = peer_of(transfer);
-    const auto here = std::find_if(peer.kept.begin(), peer.kept.end(), [&](const Message* each) { return each->tag == transfer.tag; });
+    const auto here =
+        std::find_if(peer.kept.begin(), peer.kept.end(), [&](const Message* each) { return each->tag == transfer.tag; });
     if (here == peer.kept.end()) return peer.receives.push(transfer);
     Message* const message = *here;
     peer.kept.erase(here);
@@ -289,7 +289,7 @@ void MpiTransport::deliver(Transfer& transfer, Message& message) {
     free_messages_.push_back(&message);
     if (message.bytes != transfer.bytes) {
         fail(fmt::format("rank {} sends {} bytes where rank {} expects {} (tag {})", transfer.peer, message.bytes, access_.rank,
-                                    transfer.bytes, transfer.tag));
+                         transfer.bytes, transfer.tag));
     }
     if (message.data_tag != 0) return start_stream(transfer, false, static_cast<int32_t>(message.data_tag));
     std::memcpy(transfer.data, message.data, transfer.bytes);
@@ -329,14 +329,16 @@ void MpiTransport::on_event(const MpiEvent& event) {
     if (leaving_) return;
     const int peer = slot.peer == kAnyPeer ? event.peer : slot.peer;
     require(event.error, peer);
-    peers_[static_cast<size_t>(peer)].heard_ns = now_ns();
+    // What completes without the peer is no sign of it.
+    const bool is_of_peer = slot.use == SlotUse::notice_in || slot.use == SlotUse::header_in || slot.use == SlotUse::piece;
+    if (is_of_peer) peers_[static_cast<size_t>(peer)].heard_ns = now_ns();
     switch (slot.use) {
         case SlotUse::notice_in:
             return on_notice(peer);
         case SlotUse::header_in:
             return on_header(peer, *slot.message);
         case SlotUse::life_out:
-            peers_[static_cast<size_t>(peer)].life_under_way = false;
+            peers_[static_cast<size_t>(peer)].life_slot = -1;
             return;
         case SlotUse::farewell_out:
             return;
@@ -387,8 +389,7 @@ void MpiTransport::judge_peers() {
         // Its last messages may come behind its farewell, which has a tag of its own.
         if (peer.left && silent_ns > 20 * kMillisecond_ns) fail(fmt::format("rank {} has left the job", rank));
         if (silent_ns <= timeout_ns_) return;
-        fail(fmt::format("rank {} has shown no progress for {:.1f} s (comm.timeout)", rank,
-                                    1e-9 * static_cast<double>(silent_ns)));
+        fail(fmt::format("rank {} has shown no progress for {:.1f} s (comm.timeout)", rank, 1e-9 * static_cast<double>(silent_ns)));
     });
 }
 
@@ -402,10 +403,15 @@ void MpiTransport::show_life() {
     shown_life_ns_.store(now_ns());
     for_each_peer([&](int rank) {
         Peer& peer = peers_[static_cast<size_t>(rank)];
-        if (peer.left || peer.life_under_way) return;
-        peer.life_under_way = true;
-        const int32_t slot = take_slot({.use = SlotUse::life_out, .peer = rank});
-        require(module().send(port_, slot, rank, kNoticeTag, &memory_->alive, offsetof(Notice, text)), rank);
+        if (peer.left) return;
+        if (peer.life_slot >= 0) {
+            int32_t done = 0;
+            require(module().test_slot(port_, peer.life_slot, &done), rank);
+            if (done == 0) return;
+            free_slots_.push_back(peer.life_slot);
+        }
+        peer.life_slot = take_slot({.use = SlotUse::life_out, .peer = rank});
+        require(module().send(port_, peer.life_slot, rank, kNoticeTag, &memory_->alive, offsetof(Notice, text)), rank);
     });
 }
 

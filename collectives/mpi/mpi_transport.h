@@ -55,8 +55,8 @@ public:
 private:
     static constexpr size_t kInlineBytes = 3968;  // with its header below 4 KiB, the smallest usual limit of eager messages
     static constexpr size_t kPieceBytes = size_t{512} << 10;
-    static constexpr uint32_t kWindow = 4;                  // pieces of a message under way
-    static constexpr size_t kKeptMessages = 256;            // of a peer, before their receives are posted
+    static constexpr uint32_t kWindow = 4;        // pieces of a message under way
+    static constexpr size_t kKeptMessages = 256;  // of a peer, before their receives are posted
     static constexpr int32_t kNoticeTag = 0, kHeaderTag = 1, kFirstDataTag = 2;
 
     struct Message {
@@ -106,14 +106,14 @@ private:
         Transfer* pop();
     };
     struct Peer {
-        TransferQueue receives;         // posted, their headers not here yet
-        TransferQueue sends;            // posted, not announced: every data tag was in use
-        std::deque<Message*> kept;      // headers whose receives are not posted yet
-        bool listening = false;         // a receive for its next header is posted
+        TransferQueue receives;          // posted, their headers not here yet
+        TransferQueue sends;             // posted, not announced: every data tag was in use
+        std::deque<Message*> kept;       // headers whose receives are not posted yet
+        bool listening = false;          // a receive for its next header is posted
         std::vector<int32_t> free_tags;  // of those given out so far
         int32_t next_tag = kFirstDataTag;
         bool left = false;
-        bool life_under_way = false;
+        int32_t life_slot = -1;  // of the sign of life under way
         int64_t heard_ns = 0;
         int64_t busy_since_ns = 0;
         int32_t open_transfers = 0;
@@ -149,7 +149,7 @@ private:
     bool must_give_way(const Stream& stream) const;
 
     bool life_sign_is_due() const;
-    void show_life();
+    void show_life();  // touches nothing that is the owner's
     void say_farewell(NoticeKind kind, std::string_view text);
     void judge_peers();
     void leave();
@@ -166,8 +166,8 @@ private:
     std::vector<Message*> free_messages_;
     std::vector<Slot> slots_;
     std::vector<int32_t> free_slots_;
-    std::vector<MpiEvent> events_;  // scratch of look()
-    std::vector<Peer> peers_;       // by rank
+    std::vector<MpiEvent> events_;                  // scratch of look()
+    std::vector<Peer> peers_;                       // by rank
     std::vector<std::unique_ptr<Stream>> streams_;  // sends of greater urgency first
     std::vector<std::unique_ptr<Stream>> spare_streams_;
     std::string fault_;  // what ended it; empty: nothing

@@ -179,7 +179,8 @@ std::vector<RankOutcome> ProcessGroup::run(const Body& body) const {
     if (!surrounding_mpi().empty()) {
         const int rank = number_of(surrounding_mpi() == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK");
         check(size == surrounding_mpi_size(), "the test has as many ranks as the mpirun");
-        return run_as_rank({.rank = rank, .size = size, .local_rank = rank, .local_size = size, .job_id = job_id}, job_id, limit_s, body);
+        return run_as_rank({.rank = rank, .size = size, .local_rank = rank, .local_size = size, .job_id = job_id}, job_id, limit_s,
+                           body);
     }
     std::vector<Child> children;
     for (int rank = 0; rank < size; ++rank) {

@@ -28,7 +28,9 @@ CommunicatorOptions options_for(const std::string& name) {
     const bool is_mpi = name == "openmpi" || name == "mpich";
     return {.backend = is_mpi ? "mpi" : name,
             .mpi = is_mpi ? name : "auto",
-            .timeout_ms = 20'000, .connect_timeout_ms = 20'000, .segment_bytes = kPoolBytes};
+            .timeout_ms = 20'000,
+            .connect_timeout_ms = 20'000,
+            .segment_bytes = kPoolBytes};
 }
 
 float whole_number(int rank, size_t index) {

@@ -44,7 +44,8 @@ protected:
         if (!surrounding_mpi().empty()) GTEST_SKIP() << "runs outside of mpirun";
         const std::string module = fmt::format("{}/liblockstep_mpi_{}.so", LOCKSTEP_MODULE_FOLDER, GetParam());
         if (!std::filesystem::exists(module)) GTEST_SKIP() << GetParam() << " was not there when this was built";
-        if (test::run({"which", "mpirun." + GetParam()}).exit_code != 0) GTEST_SKIP() << "mpirun." << GetParam() << " is not installed";
+        if (test::run({"which", "mpirun." + GetParam()}).exit_code != 0)
+            GTEST_SKIP() << "mpirun." << GetParam() << " is not installed";
     }
 
     // Runs the tests that `filter` names in three ranks; all of them must pass in each.
@@ -52,7 +53,8 @@ protected:
         const auto server = StoreServer::start({.bind_host = "127.0.0.1", .port = 0, .job_id = "test"});
         std::vector<std::string> command = {"mpirun." + GetParam(), "-np", std::to_string(kRanks)};
         if (GetParam() == "openmpi") command.insert(command.end(), {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"});
-        command.insert(command.end(), {std::filesystem::read_symlink("/proc/self/exe").string(), "--gtest_filter=" + filter});
+        command.insert(command.end(),
+                       {std::filesystem::read_symlink("/proc/self/exe").string(), "--gtest_filter=" + filter, "--gtest_color=no"});
         const test::Outcome outcome = test::run(command, 100.0,
                                                 {{"LOCKSTEP_TEST_MPI", GetParam()},
                                                  {"LOCKSTEP_TEST_STORE_PORT", std::to_string(server->port())},
@@ -60,14 +62,14 @@ protected:
         EXPECT_FALSE(outcome.timed_out);
         EXPECT_EQ(times_said(outcome.output, "[       OK ] "), kRanks * test_count) << outcome.output;
         EXPECT_EQ(times_said(outcome.output, "[  FAILED  ]"), 0) << outcome.output;
-        exit_code_ = outcome.exit_code;
+        outcome_ = outcome;
     }
-    int exit_code_ = -1;
+    test::Outcome outcome_;
 };
 
 TEST_P(Mpirun, HoldsTheContractAndEndsInOrder) {
     expect_passes(fmt::format("*CommunicatorContract.*/{}_{}", GetParam(), kRanks), 10);
-    EXPECT_EQ(exit_code_, 0);
+    EXPECT_EQ(outcome_.exit_code, 0) << outcome_.output;
 }
 
 TEST_P(Mpirun, FailuresAreErrorsThatNameTheRank) { expect_passes("MpiRank.*", 6); }
@@ -203,7 +205,8 @@ TEST(LoadMpi, AModuleThatIsNotThereIsNamedWithThePackageThatBringsIt) {
     setenv("LOCKSTEP_MODULES", "/nonexistent", 1);
     const std::string text = error_of([] { load_mpi_module("no_such_mpi"); });
     unsetenv("LOCKSTEP_MODULES");
-    EXPECT_THAT(text, AllOf(HasSubstr("not built"), HasSubstr("liblockstep_mpi_no_such_mpi.so in /nonexistent, "), HasSubstr("-dev")));
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("not built"), HasSubstr("liblockstep_mpi_no_such_mpi.so in /nonexistent, "), HasSubstr("-dev")));
 }
 
 TEST(LoadMpi, AFileThatIsNoModuleIsAnErrorThatNamesIt) {
