@@ -19,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kMillisecond_ns = 1'000'000;
-constexpr int64_t kLeaveAfterFailureMs = 1000;
+constexpr int64_t kLeaveInDisorderMs = 1000;
 
 // Between two looks: the processor goes to whoever computes, and the longer nothing comes, the longer.
 void pause_after(int64_t waited_ns) {
@@ -69,10 +69,10 @@ MpiTransport::~MpiTransport() {
     const bool in_order = [&] {
         const std::lock_guard lock(access_.mutex);
         leave();
-        return fault_.empty();
+        return fault_.empty() && streams_.empty();
     }();
     try {
-        drain(in_order ? timeout_ns_ / kMillisecond_ns : kLeaveAfterFailureMs);
+        drain(in_order ? timeout_ns_ / kMillisecond_ns : kLeaveInDisorderMs);
     } catch (...) {
         // Nothing more can be done about what MPI still holds.
     }

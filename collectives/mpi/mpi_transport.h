@@ -55,8 +55,8 @@ public:
 private:
     static constexpr size_t kInlineBytes = 3968;  // with its header below 4 KiB, the smallest usual limit of eager messages
     static constexpr size_t kPieceBytes = size_t{512} << 10;
-    static constexpr uint32_t kWindow = 4;        // pieces of a message under way
-    static constexpr size_t kKeptMessages = 256;  // of a peer, before their receives are posted
+    static constexpr uint32_t kWindow = 4;         // pieces of a message under way
+    static constexpr size_t kKeptMessages = 4096;  // of a peer, before their receives are posted
     static constexpr int32_t kNoticeTag = 0, kHeaderTag = 1, kFirstDataTag = 2;
 
     struct Message {
