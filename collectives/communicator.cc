@@ -7,6 +7,7 @@
 
 #include "collectives/gloo/gloo_engine.h"
 #include "collectives/meeting.h"
+#include "collectives/mpi/mpi_connection.h"
 #include "collectives/native_communicator.h"
 #include "collectives/node_memory.h"
 #include "collectives/queued_communicator.h"
@@ -57,8 +58,8 @@ std::string choose_backend(const World& world, const CommunicatorOptions& option
     const bool one_node = world.node_count == 1 && world.local_size == world.size;
     std::string backend = options.backend;
     if (backend == "auto") backend = "native";
-    if (backend != "native" && backend != "tcp" && backend != "gloo") {
-        throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native, tcp or gloo", options.backend));
+    if (backend != "native" && backend != "tcp" && backend != "mpi" && backend != "gloo") {
+        throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native, tcp, mpi or gloo", options.backend));
     }
     if (backend == "native" && !options.shared_memory) backend = "tcp";
     static_cast<void>(PlanChoice(options.plan));  // throws
@@ -66,7 +67,7 @@ std::string choose_backend(const World& world, const CommunicatorOptions& option
     if (backend == "native" && one_node)
         refuse_transport_settings(options, "the node's shared memory, where all ranks of this job are,");
     if (backend == "gloo") refuse_transport_settings(options, "gloo");
-    if (backend == "tcp" && options.plan.algorithm == "hierarchical") {
+    if ((backend == "tcp" || backend == "mpi") && options.plan.algorithm == "hierarchical") {
         throw ConfigError(
             "comm.algorithm=hierarchical needs the node's shared memory; choose comm.backend=native with comm.shared_memory=true, "
             "or "
@@ -78,7 +79,8 @@ std::string choose_backend(const World& world, const CommunicatorOptions& option
 std::unique_ptr<Communicator> make_transport_communicator(const World& world, Store& store, const std::string& prefix,
                                                           const CommunicatorOptions& options, const std::string& backend) {
     TransportCommunicator::Parts parts{.name = backend};
-    parts.make_transport = [&] {
+    parts.make_transport = [&]() -> std::unique_ptr<Transport> {
+        if (backend == "mpi") return make_mpi_transport(world, options);
         return make_tcp_transport(world, store, prefix,
                                   {.timeout_ms = options.timeout_ms,
                                    .connect_timeout_ms = options.connect_timeout_ms,

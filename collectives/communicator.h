@@ -57,9 +57,10 @@ private:
 };
 
 struct CommunicatorOptions {
-    // auto | native | tcp | gloo. auto is native: shared memory inside a node, TCP between nodes, and both for an allreduce over
-    // several nodes. tcp: between all ranks.
+    // auto | native | tcp | mpi | gloo. auto is native: shared memory inside a node, TCP between nodes, and both for an allreduce
+    // over several nodes. tcp and mpi: between all ranks.
     std::string backend = "auto";
+    std::string mpi = "auto";             // auto | openmpi | mpich: which MPI; auto: the one that started this process
     int64_t timeout_ms = 10'000;          // of no progress
     int64_t connect_timeout_ms = 60'000;  // for all ranks to appear; they may start at different times
     size_t segment_bytes = 0;       // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one

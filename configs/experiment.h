@@ -98,7 +98,8 @@ struct Experiment {
         bool stop_on_nan = true;
     } train;
     struct Comm {
-        std::string backend = "auto";  // auto | native | tcp | gloo
+        std::string backend = "auto";  // auto | native | tcp | mpi | gloo
+        std::string mpi = "auto";      // auto | openmpi | mpich
         bool shared_memory = true;
         std::string algorithm = "auto";  // auto | exchange | halving_doubling | ring | tree | double_tree | hierarchical
         int64_t algorithm_radix = 0;     // 0: auto

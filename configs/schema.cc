@@ -261,9 +261,13 @@ std::vector<SchemaRow> comm_rows() {
     return {
         {.name = "comm.backend",
          .field = [](Experiment& e) -> Field { return &e.comm.backend; },
-         .doc = "`native`: shared memory inside a node, TCP between nodes; `tcp`: TCP between all ranks; `gloo`: TCP by the Gloo "
-                "library; `auto`: native.",
-         .choices = {"auto", "native", "tcp", "gloo"}},
+         .doc = "`native`: shared memory inside a node, TCP between nodes; `tcp`: TCP between all ranks; `mpi`: messages of the "
+                "MPI that started the program; `gloo`: TCP by the Gloo library; `auto`: native.",
+         .choices = {"auto", "native", "tcp", "mpi", "gloo"}},
+        {.name = "comm.mpi",
+         .field = [](Experiment& e) -> Field { return &e.comm.mpi; },
+         .doc = "With comm.backend=mpi, which MPI; `auto`: the one that started the program.",
+         .choices = {"auto", "openmpi", "mpich"}},
         {"comm.shared_memory", [](Experiment& e) -> Field { return &e.comm.shared_memory; },
          "false: native talks TCP inside a node too."},
         {.name = "comm.algorithm",

@@ -14,6 +14,7 @@ DataType wire_type(const std::string& name) {
 CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes) {
     const Experiment::Comm& comm = experiment.comm;
     return {.backend = comm.backend,
+            .mpi = comm.mpi,
             .timeout_ms = comm.timeout_ms,
             .connect_timeout_ms = comm.start_timeout_ms,
             .segment_bytes = segment_bytes,

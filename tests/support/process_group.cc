@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -124,9 +125,63 @@ void collect(std::vector<Child>& children, std::vector<RankOutcome>& outcomes, d
     }
 }
 
+int number_of(const char* variable) {
+    const char* const text = std::getenv(variable);
+    return text == nullptr ? 0 : std::atoi(text);
+}
+
+RankOutcome outcome_of(const World& world, Store& store, const Body& body) {
+    RankOutcome outcome;
+    try {
+        outcome.text = body(world, store);
+    } catch (const std::exception& error) {
+        outcome.threw = true;
+        outcome.text = error.what();
+    }
+    outcome.end_ns = now_ns();
+    return outcome;
+}
+
+// This process as one rank: all ranks call it in the same order, with the same body.
+std::vector<RankOutcome> run_as_rank(World world, const std::string& job_id, double limit_s, const Body& body) {
+    static int run_count = 0;
+    const auto key = [number = ++run_count](int rank) { return fmt::format("outcome/{}/{}", number, rank); };
+    world.store_port = number_of("LOCKSTEP_TEST_STORE_PORT");
+    const auto store =
+        connect_store({.host = "127.0.0.1", .port = world.store_port, .job_id = job_id, .connect_timeout_ms = 10'000});
+    const RankOutcome mine = outcome_of(world, *store, body);
+    store->set(key(world.rank), fmt::format("{}{} {}", mine.threw ? 'e' : 'r', mine.end_ns, mine.text));
+    std::vector<RankOutcome> outcomes(static_cast<size_t>(world.size));
+    for (int rank = 0; rank < world.size; ++rank) {
+        RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
+        try {
+            const std::string text = store->wait(key(rank), static_cast<int64_t>(1000 * limit_s));
+            outcome.threw = text[0] == 'e';
+            outcome.end_ns = std::stoll(text.substr(1));
+            outcome.text = text.substr(text.find(' ') + 1);
+        } catch (const CommError&) {
+            outcome.timed_out = true;
+        }
+    }
+    return outcomes;
+}
+
 }  // namespace
 
+std::string surrounding_mpi() {
+    const char* const flavour = std::getenv("LOCKSTEP_TEST_MPI");
+    return flavour == nullptr ? "" : flavour;
+}
+
+int surrounding_mpi_size() { return number_of(surrounding_mpi() == "openmpi" ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE"); }
+
 std::vector<RankOutcome> ProcessGroup::run(const Body& body) const {
+    if (!surrounding_mpi().empty()) {
+        const int rank = number_of(surrounding_mpi() == "openmpi" ? "OMPI_COMM_WORLD_RANK" : "PMI_RANK");
+        check(size == surrounding_mpi_size(), "the test has as many ranks as the mpirun");
+        return run_as_rank({.rank = rank, .size = size, .local_rank = rank, .local_size = size, .job_id = job_id}, job_id, limit_s,
+                           body);
+    }
     std::vector<Child> children;
     for (int rank = 0; rank < size; ++rank) {
         World world{.rank = rank, .size = size, .local_rank = rank, .local_size = size};

@@ -1,5 +1,8 @@
 // Runs a function in real processes that pretend nothing: one per rank, forked before this process has any thread, with a store
 // that this process serves. A watchdog kills what is left when the time is over.
+//
+// Under an mpirun (LOCKSTEP_TEST_MPI, set by tests/unit/collectives/mpi_test.cc) this process is one of the ranks: it runs the
+// body itself, and the outcomes of all ranks are handed to each.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +22,10 @@ struct RankOutcome {
     int64_t end_ns = 0;      // now_ns when the body ended; 0 when it did not
     bool timed_out = false;  // killed by the watchdog
 };
+
+// openmpi or mpich where this process is a rank of an mpirun, else empty; and how many ranks there are.
+std::string surrounding_mpi();
+int surrounding_mpi_size();
 
 struct ProcessGroup {
     int size = 2;

@@ -29,8 +29,13 @@ constexpr size_t kSizes[] = {
     1000, 1023, 1024, 1025, 2501, 4095, 4096, 4097, 65'535, 65'536, 65'537, 131'072, 131'073, (size_t{1} << 20) + 3};
 constexpr size_t kPoolBytes = 2 * ((size_t{1} << 20) + 64) * sizeof(float);
 
-CommunicatorOptions options_for(const std::string& backend) {
-    return {.backend = backend, .timeout_ms = 20'000, .connect_timeout_ms = 20'000, .segment_bytes = kPoolBytes};
+CommunicatorOptions options_for(const std::string& name) {
+    const bool is_mpi = name == "openmpi" || name == "mpich";
+    return {.backend = is_mpi ? "mpi" : name,
+            .mpi = is_mpi ? name : "auto",
+            .timeout_ms = 20'000,
+            .connect_timeout_ms = 20'000,
+            .segment_bytes = kPoolBytes};
 }
 
 float whole_number(int rank, size_t index) {
@@ -374,6 +379,10 @@ std::vector<Case> all_cases() {
             if (ranks == 8 && std::string_view(backend) == "gloo") continue;
             cases.push_back({backend, ranks});
         }
+    }
+    // mpi_test.cc starts this program under mpirun for these.
+    if (const std::string mpi = testing_support::surrounding_mpi(); !mpi.empty()) {
+        cases = {{mpi, testing_support::surrounding_mpi_size()}};
     }
     return cases;
 }
