@@ -44,7 +44,7 @@ SimulatedRow row_of(int ranks, int64_t bytes, const Plan& plan, bool hierarchica
         hierarchical ? simulate_hierarchical(plan, nodes, bytes, network) : simulate_flat(plan, ranks, bytes, network);
     const double predicted_us =
         hierarchical ? predicted_hierarchical_us(plan, nodes, options.local_count, bytes, options.local, options.remote)
-                     : predicted_us(plan, ranks, bytes, shared_link(options.remote, options.local_count));
+                     : schedule::predicted_us(plan, ranks, bytes, schedule::shared_link(options.remote, options.local_count));
     return {.ranks = ranks,
             .bytes = bytes,
             .plan = plan,
@@ -64,7 +64,7 @@ std::vector<SimulatedRow> simulate_allreduce(const SimulateOptions& options) {
     for (const int ranks : options.ranks) {
         for (const int64_t bytes : options.sizes) {
             const size_t first = rows.size();
-            const LinkModel flat_link = shared_link(options.remote, options.local_count);
+            const LinkModel flat_link = schedule::shared_link(options.remote, options.local_count);
             for (const Candidate& candidate : best_of_each(ranks, bytes, flat_link, options.selection)) {
                 rows.push_back(row_of(ranks, bytes, candidate.plan, false, options));
             }

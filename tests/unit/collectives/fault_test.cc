@@ -402,8 +402,11 @@ TEST(NativeCommunicator, TheFlightRecordShowsWhatADeadRankDidLast) {
     std::filesystem::remove(path);
     SharedInstant fault;
     const auto outcomes = ProcessGroup{.size = 3}.run([&](const World& world, Store& store) {
-        const auto communicator = make_communicator(
-            world, store, {.backend = "native", .segment_bytes = 2 * kCount * sizeof(float), .flight_record_path = path});
+        CommunicatorOptions options;
+        options.backend = "native";
+        options.segment_bytes = 2 * kCount * sizeof(float);
+        options.flight_record_path = path;
+        const auto communicator = make_communicator(world, store, options);
         run_buckets(*communicator, 3);
         communicator->barrier({.what = "last words", .step = 18});
         if (world.rank == 1) {

@@ -108,7 +108,7 @@ TEST_F(MpiRank, ARankThatComputesLongerThanTheTimeLimitIsNotLost) {
              [](Communicator& communicator) {
                  for (int part = 0; communicator.world().rank == 1 && part < 40; ++part) {
                      sleep_ms(50);
-                     communicator.note_progress();
+                     communicator.progress();
                  }
                  communicator.barrier({.what = "after a long computation"});
                  return std::string("met");
