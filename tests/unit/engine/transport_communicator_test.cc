@@ -112,6 +112,7 @@ TEST_P(TransportCommunicatorTest, ADeadRankIsNamedWithTheOperation) {
     const auto results = run(2, [&](Communicator& communicator) {
         communicator.barrier({.what = "start"});
         if (communicator.world().rank == 1) {
+            sleep_us(30'000);  // rank 0 has left the barrier
             network_->kill(1);
             return std::string();
         }
