@@ -56,7 +56,7 @@ TEST_P(FailureTest, KillingOneRankEndsAllWithinFiveSeconds) {
     expect_gone(ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, FailureTest, ::testing::Values("native", "gloo"));
+INSTANTIATE_TEST_SUITE_P(Backends, FailureTest, ::testing::Values("native", "tcp", "gloo"));
 
 class StopTest : public FailureTest {};
 

@@ -373,7 +373,7 @@ TEST_P(CommunicatorContract, SeveralCommunicatorsLiveBesideAndAfterEachOther) {
 
 std::vector<Case> all_cases() {
     std::vector<Case> cases;
-    for (const char* backend : {"native", "gloo"}) {
+    for (const char* backend : {"native", "tcp", "gloo"}) {
         for (const int ranks : {1, 2, 3, 4, 5, 8}) {
             // Eight processes with threads of their own show no more than five.
             if (ranks == 8 && std::string_view(backend) == "gloo") continue;
@@ -390,10 +390,10 @@ std::vector<Case> all_cases() {
 INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorContract, testing::ValuesIn(all_cases()),
                          [](const auto& each) { return fmt::format("{}_{}", each.param.backend, each.param.ranks); });
 
-TEST(Backends, NativeAndGlooGiveTheSameBits) {
+TEST(Backends, AllGiveTheSameBits) {
     for (const int ranks : {2, 3, 5}) {
         std::vector<std::string> hashes;
-        for (const char* backend : {"native", "gloo"}) {
+        for (const char* backend : {"native", "tcp", "gloo"}) {
             for (const RankOutcome& outcome : ProcessGroup{.size = ranks}.run([&](const World&world, Store&store) {
                      const auto communicator = make_communicator(world, store, options_for(backend));
                      uint64_t hash = 0;

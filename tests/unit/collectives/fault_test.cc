@@ -357,7 +357,7 @@ TEST_P(CommunicatorFault, KilledJobsLeaveNothingInSharedMemory) {
     EXPECT_THAT(names(), testing::IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorFault, testing::Values("native", "gloo"),
+INSTANTIATE_TEST_SUITE_P(Backends, CommunicatorFault, testing::Values("native", "tcp", "gloo"),
                          [](const auto& each) { return each.param; });
 
 TEST(NativeCommunicator, AnAllreduceAllocatesNothingAfterWarmUp) {
@@ -443,11 +443,24 @@ TEST(NativeCommunicator, AFlightRecordThatCannotBeWrittenDoesNotHideTheFailure) 
     EXPECT_THAT(outcomes[0].text, AllOf(HasSubstr("rank 1 "), HasSubstr("left the job"), HasSubstr("not written")));
 }
 
-TEST(NativeCommunicator, RefusesSeveralNodes) {
+TEST(Settings, WhatABackendCannotHonourIsAnErrorAtOnce) {
     const auto store = make_memory_store();
-    const World world{.rank = 0, .size = 4, .local_rank = 0, .local_size = 2, .node = 0, .node_count = 2};
-    EXPECT_THAT(error_of([&] { make_communicator(world, *store, {.backend = "native"}); }), AllOf(HasSubstr("4 ranks on 2 nodes")));
-    EXPECT_THAT(error_of([&] { make_communicator(world, *store, {.backend = "nccl"}); }), HasSubstr("`nccl` is unknown"));
+    const World one_node{.rank = 0, .size = 2, .local_rank = 0, .local_size = 2};
+    const auto refusal = [&](const CommunicatorOptions& options) {
+        return error_of([&] { make_communicator(one_node, *store, options); });
+    };
+    EXPECT_THAT(refusal({.backend = "nccl"}), HasSubstr("`nccl` is unknown"));
+    EXPECT_THAT(refusal({.backend = "native", .plan = {.algorithm = "ring"}}), HasSubstr("comm.algorithm=ring"));
+    EXPECT_THAT(refusal({.backend = "gloo", .plan = {.algorithm = "exchange"}}), HasSubstr("comm.algorithm=exchange"));
+    EXPECT_THAT(refusal({.backend = "auto", .wire = DataType::bf16}), HasSubstr("comm.wire=bf16"));
+    EXPECT_THAT(refusal({.backend = "gloo", .wire = DataType::f16}), HasSubstr("comm.wire=fp16"));
+    EXPECT_THAT(refusal({.backend = "tcp", .plan = {.algorithm = "hierarchical"}}), HasSubstr("shared memory"));
+    EXPECT_THAT(refusal({.backend = "native", .plan = {.algorithm = "hierarchical"}, .shared_memory = false}),
+                HasSubstr("shared memory"));
+    EXPECT_THAT(refusal({.backend = "tcp", .plan = {.algorithm = "star"}}), HasSubstr("`star` is unknown"));
+    EXPECT_THAT(refusal({.backend = "tcp", .plan = {.algorithm = "ring", .radix = 4}}), HasSubstr("comm.algorithm_radix=4"));
+    EXPECT_THAT(refusal({.backend = "tcp", .plan = {.algorithm = "exchange", .chunks = 4}}), HasSubstr("comm.chunks=4"));
+    EXPECT_THAT(refusal({.backend = "tcp", .plan = {.radix = 4}}), HasSubstr("comm.algorithm_radix=4"));
 }
 
 TEST(NativeCommunicator, ASegmentThatDoesNotFitIsAnErrorOnAllRanksWithTheBytesNeededAndFree) {

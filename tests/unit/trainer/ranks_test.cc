@@ -19,7 +19,7 @@ TEST_P(RanksTest, OneToFourRanksEndWithTheSameWeights) {
     experiment.run.resume = "never";
     const std::vector<float> alone = weights(1, experiment);
     for (const int ranks : {2, 3, 4}) {
-        for (const char* communication : {"native", "gloo"}) {
+        for (const char* communication : {"native", "tcp", "gloo"}) {
             experiment.comm.backend = communication;
             EXPECT_LT(relative_difference(weights(ranks, experiment), alone), 1e-5) << ranks << " ranks, " << communication;
         }

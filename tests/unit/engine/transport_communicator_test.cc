@@ -1,0 +1,150 @@
+// The communicator around the engine, with threads as ranks over a network in memory: who drives, what a failure leaves behind.
+#include "collectives/transport_communicator.h"
+
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "tests/support/memory_transport.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing_support::MemoryNetwork;
+
+class TransportCommunicatorTest : public testing::TestWithParam<bool> {
+protected:
+    using Body = std::function<std::string(Communicator&)>;
+
+    // What `body` returns, or the error it met, by rank.
+    std::vector<std::string> run(int rank_count, const Body& body, const CommunicatorOptions& options = {}) {
+        network_ = std::make_unique<MemoryNetwork>(rank_count, testing_support::MemoryNetworkOptions{});
+        std::vector<std::string> results(static_cast<size_t>(rank_count));
+        std::vector<std::thread> threads;
+        for (int rank = 0; rank < rank_count; ++rank) {
+            threads.emplace_back([&, rank] {
+                const World world{.rank = rank, .size = rank_count, .local_rank = rank, .local_size = rank_count};
+                TransportCommunicator communicator(world, options,
+                                                   {.name = "memory",
+                                                    .make_transport = [&] { return network_->transport(rank); },
+                                                    .one_thread = GetParam(),
+                                                    .make_node_memory = {}});
+                try {
+                    results[static_cast<size_t>(rank)] = body(communicator);
+                } catch (const Error& error) {
+                    results[static_cast<size_t>(rank)] = error.what();
+                }
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        return results;
+    }
+
+    std::unique_ptr<MemoryNetwork> network_;
+};
+
+void sleep_us(uint64_t duration_us) { std::this_thread::sleep_for(std::chrono::microseconds(duration_us)); }
+
+TEST_P(TransportCommunicatorTest, SumsWhileTheCallersComputeAtTheirOwnPace) {
+    const auto results = run(3, [](Communicator& communicator) {
+        const int rank = communicator.world().rank;
+        RandomStream pace(9, "pace", static_cast<uint64_t>(rank));
+        for (int step = 0; step < 12; ++step) {
+            std::vector<std::vector<float>> buckets;
+            for (const size_t count : {20'000, 3000, 9, 0, 500}) buckets.emplace_back(count, static_cast<float>(rank + step));
+            std::vector<Work> works;
+            for (size_t index = 0; index < buckets.size(); ++index) {
+                sleep_us(pace.below(300));
+                communicator.progress();
+                works.push_back(communicator.allreduce(buckets[index],
+                                                       {.what = "bucket", .step = step, .bucket = static_cast<int32_t>(index)}));
+            }
+            while (step % 3 == 0 && !works.back().test()) sleep_us(50);
+            for (const Work& work : works) work.wait();
+            const auto expected = static_cast<float>(3 + 3 * step);
+            for (const std::vector<float>& bucket : buckets) {
+                for (const float value : bucket) {
+                    if (value != expected) return fmt::format("step {}: {} instead of {}", step, value, expected);
+                }
+            }
+        }
+        communicator.barrier({.what = "end"});
+        const CommunicatorUsage usage = communicator.take_usage();
+        return std::string(usage.cpu_s > 0.0 && usage.sent_bytes > 0 ? "" : "nothing was counted");
+    });
+    EXPECT_THAT(results, testing::Each(""));
+}
+
+TEST_P(TransportCommunicatorTest, AnAbortReachesAllWithItsReasonAndEveryLaterCallToo) {
+    const auto results = run(3, [](Communicator& communicator) {
+        std::vector<float> data(1000);
+        if (communicator.world().rank == 1) {
+            sleep_us(20'000);
+            communicator.abort("the loss is not finite");
+        }
+        std::string first;
+        try {
+            for (;;) communicator.allreduce(data, {.what = "bucket", .step = 4, .bucket = 2}).wait();
+        } catch (const CommError& error) {
+            first = error.what();
+        }
+        try {
+            communicator.barrier({.what = "after"});
+        } catch (const CommError& error) {
+            return first;
+        }
+        return std::string("no error after the first");
+    });
+    EXPECT_THAT(results, testing::Each(HasSubstr("rank 1 gave up: the loss is not finite")));
+}
+
+TEST_P(TransportCommunicatorTest, ADeadRankIsNamedWithTheOperation) {
+    const auto results = run(2, [&](Communicator& communicator) {
+        communicator.barrier({.what = "start"});
+        if (communicator.world().rank == 1) {
+            sleep_us(30'000);  // rank 0 has left the barrier
+            network_->kill(1);
+            return std::string();
+        }
+        std::vector<float> data(1000);
+        for (;;) communicator.allreduce(data, {.what = "bucket", .step = 17, .bucket = 3}).wait();
+    });
+    EXPECT_THAT(results[0], AllOf(HasSubstr("rank 1 died"), HasSubstr("bucket 3 of step 17"), HasSubstr("restart")));
+}
+
+TEST_P(TransportCommunicatorTest, DifferentSizesAreAnErrorThatNamesBoth) {
+    const auto results = run(3, [](Communicator& communicator) {
+        std::vector<float> data(communicator.world().rank == 2 ? 1001 : 1000);
+        communicator.allreduce(data, {.what = "bucket", .step = 1, .bucket = 0}).wait();
+        return std::string("no error");
+    });
+    EXPECT_THAT(results, testing::Each(AllOf(HasSubstr("ranks disagree"), HasSubstr("4000 bytes"), HasSubstr("4004 bytes"))));
+}
+
+TEST_P(TransportCommunicatorTest, AFailureToConnectIsThrownByTheConstructor) {
+    const World world{.rank = 0, .size = 2, .local_rank = 0, .local_size = 2};
+    const auto make = [&] {
+        TransportCommunicator(world, {},
+                              {.name = "memory",
+                               .make_transport = []() -> std::unique_ptr<Transport> { throw CommError("rank 1 did not come"); },
+                               .one_thread = GetParam(),
+                               .make_node_memory = {}});
+    };
+    EXPECT_THROW(make(), CommError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Drivers, TransportCommunicatorTest, testing::Bool(),
+                         [](const auto& each) { return each.param ? "own_thread_only" : "caller_too"; });
+
+}  // namespace
+}  // namespace lockstep
