@@ -319,6 +319,7 @@ TEST(TcpTransport, APeerWithoutRoomThatComputesForLongIsNotCutOffByTheKernel) {
     const auto texts = TcpRanks{.options = options}.run([](const World& world, Transport& transport) -> std::string {
         std::vector<std::byte> bytes(80'000'000);  // more than the kernel's buffers
         Transfer large = transfer(1 - world.rank, 1, bytes);
+        stay(transport, 100);  // until the kernel's limit is set
         if (world.rank == 0) {
             transport.post_send(large);
             stay(transport, 1000);
