@@ -230,7 +230,7 @@ private:
         for (Connection* connection : connections_) {
             check_silence(*connection, now);
             // The kernel would end a connection whose peer lives but has no room for a while.
-            const bool lives = now - connection->clock().heard_ns < 2 * heartbeat_ns_;
+            const bool lives = now - connection->clock().heard_ns < timeout_ns_;
             if (!connection->is_closed()) connection->set_user_timeout(lives && connection->output_blocked() ? 0 : timeout_ms_);
         }
     }

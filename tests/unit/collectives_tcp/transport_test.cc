@@ -121,11 +121,12 @@ TEST_P(TransportContract, AnAbortReachesAllWithinASecondAndKeepsItsReason) {
 
 TEST_P(TransportContract, AnAbortReachesAPeerThatHasStoppedReading) {
     const auto texts = run(2, [&](const World& world, Transport& transport) -> std::string {
-        std::vector<std::byte> bytes(30'000'000);
+        std::vector<std::byte> bytes(80'000'000);  // more than the kernel's buffers
         Transfer large = transfer(1 - world.rank, 1, bytes);
         if (world.rank == 0) {
             transport.post_send(large);
-            stay(transport, 100);
+            stay(transport, 200);
+            EXPECT_FALSE(large.complete());
             transport.abort("no more");
         }
         const int64_t start_ns = now_ns();
@@ -316,10 +317,13 @@ TEST(TcpTransport, APeerWithoutRoomThatComputesForLongIsNotCutOffByTheKernel) {
     TcpOptions options = quick_options();
     options.timeout_ms = 400;
     const auto texts = TcpRanks{.options = options}.run([](const World& world, Transport& transport) -> std::string {
-        std::vector<std::byte> bytes(30'000'000);
+        std::vector<std::byte> bytes(80'000'000);  // more than the kernel's buffers
         Transfer large = transfer(1 - world.rank, 1, bytes);
+        stay(transport, 100);  // until the kernel's limit is set
         if (world.rank == 0) {
             transport.post_send(large);
+            stay(transport, 1000);
+            EXPECT_FALSE(large.complete());
         } else {
             for (int part = 0; part < 30; ++part) {
                 transport.note_progress();
