@@ -104,9 +104,9 @@ void collect(std::vector<Child>& children, std::vector<RankOutcome>& outcomes, d
                 messages[rank].append(piece, static_cast<size_t>(received));
             }
             int status = 0;
-            if (waitpid(child.pid, &status, WNOHANG | WUNTRACED) != child.pid) continue;
+            if (waitpid(child.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.pid) continue;
             child.stopped = WIFSTOPPED(status);
-            child.ended = !child.stopped;
+            child.ended = WIFEXITED(status) || WIFSIGNALED(status);
             if (child.ended && WIFSIGNALED(status)) outcomes[rank].signal = WTERMSIG(status);
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -24,10 +24,9 @@ using testing_support::RankOutcome;
 
 // Around every border of the native paths: 30 floats lie beside the flag, 128 and 4096 are copied, 65536 are a staging chunk; 1024
 // travel with Gloo's header.
-constexpr size_t kSizes[] = {
-    0,    1,    2,    15,   16,   17,   29,   30,   31,     60,     61,     255,     256,     257,
-    1000, 1023, 1024, 1025, 2501, 4095, 4096, 4097, 65'535, 65'536, 65'537, 131'072, 131'073, (size_t{1} << 20) + 3};
-constexpr size_t kPoolBytes = 2 * ((size_t{1} << 20) + 64) * sizeof(float);
+constexpr size_t kSizes[] = {0,   1,    2,    15,   16,   17,   29,   30,   31,   60,     61,     255,    256,
+                             257, 1000, 1023, 1024, 1025, 2501, 4095, 4096, 4097, 65'535, 65'536, 65'537, (size_t{1} << 18) + 3};
+constexpr size_t kPoolBytes = 2 * ((size_t{1} << 18) + 64) * sizeof(float);
 
 CommunicatorOptions options_for(const std::string& name) {
     const bool is_mpi = name == "openmpi" || name == "mpich";
