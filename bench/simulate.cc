@@ -43,7 +43,7 @@ SimulatedRow row_of(int ranks, int64_t bytes, const Plan& plan, bool hierarchica
     const schedule::SimulatedRun run =
         hierarchical ? simulate_hierarchical(plan, nodes, bytes, network) : simulate_flat(plan, ranks, bytes, network);
     const double predicted_us =
-        hierarchical ? predicted_hierarchical_us(plan, nodes, options.local_count, bytes, options.local, options.remote)
+        hierarchical ? schedule::predicted_hierarchical_us(plan, nodes, options.local_count, bytes, options.local, options.remote)
                      : schedule::predicted_us(plan, ranks, bytes, schedule::shared_link(options.remote, options.local_count));
     return {.ranks = ranks,
             .bytes = bytes,
@@ -87,7 +87,8 @@ std::vector<UnfusedRow> simulate_unfused(const SimulateOptions& options, const s
     check_options(options);
     std::map<int64_t, int64_t> tensors_by_bytes;
     for (const ParameterOwner& owner : backward_order(build_model({.arch = model}))) {
-        if (is_trainable(owner.spec.kind)) ++tensors_by_bytes[element_count(owner.spec.shape) * static_cast<int64_t>(sizeof(float))];
+        if (is_trainable(owner.spec.kind))
+            ++tensors_by_bytes[element_count(owner.spec.shape) * static_cast<int64_t>(sizeof(float))];
     }
     const schedule::NetworkModel network{.local = options.local, .remote = options.remote, .local_count = options.local_count};
     std::vector<UnfusedRow> rows;

@@ -67,8 +67,14 @@ struct Costs {
         const double to_add = sums ? slice : 0.0;
         const double step = link.message_us() + wire(slice / chunks) + sum(to_add / chunks);
         const double busiest = std::max(wire(slice), sum(to_add) + 2.0 * chunks * link.overhead_us);
-        if (chunks == 1) return (rank_count - 1) * step;
-        return (rank_count - 1) * std::max(step, busiest) + link.message_us();  // the last chunk's way
+        return (rank_count - 1) * (chunks == 1 ? step : std::max(step, busiest));
+    }
+    // Until all chunks are on their way, or the last one has arrived: whichever of a chunk's step and a slice's work is shorter.
+    double ring_fill(int chunks) const {
+        const double slice = bytes / rank_count;
+        const double step = link.message_us() + wire(slice / chunks);
+        const double busiest = std::max(wire(slice), 2.0 * chunks * link.overhead_us);
+        return std::min(step, busiest) * (chunks - 1) / chunks;
     }
 };
 
@@ -76,14 +82,15 @@ double allreduce_us(const Plan& plan, const Costs& costs) {
     const LinkModel& link = costs.link;
     const double n = costs.bytes;
     const int lg = log2_rounded_up(costs.rank_count);
+    const bool is_pair = costs.rank_count == 2;
     switch (plan.algorithm) {
         case Algorithm::ring:
-            return costs.ring_pass(plan.chunks, true) + costs.ring_pass(plan.chunks, false);
+            return costs.ring_pass(plan.chunks, true) + costs.ring_pass(plan.chunks, false) + costs.ring_fill(plan.chunks);
         case Algorithm::tree:
             return costs.pipeline(2 * lg, plan.chunks, n, lg * n, lg * n, lg * n, 2 * lg);
         case Algorithm::double_tree:
             // Each chunk is a pair of pieces of n / 2, one per tree; an inner node sends a piece to two children.
-            return costs.pipeline(2 * lg, plan.chunks, n, lg * n, costs.rank_count == 2 ? n : 2.0 * n, n, 8) +
+            return costs.pipeline(2 * lg, plan.chunks, n, lg * n, is_pair ? n : 2.0 * n, n, is_pair ? 4 : 8) +
                    2 * lg * 2.0 * link.overhead_us;
         default:
             break;
@@ -98,7 +105,7 @@ double allreduce_us(const Plan& plan, const Costs& costs) {
 
 double sliced_us(const Plan& plan, const Costs& costs) {
     const bool sums = plan.collective == Collective::reduce_scatter;
-    if (plan.algorithm == Algorithm::ring) return costs.ring_pass(plan.chunks, sums);
+    if (plan.algorithm == Algorithm::ring) return costs.ring_pass(plan.chunks, sums) + costs.ring_fill(plan.chunks);
     const Shape shape = shape_for(costs.rank_count, plan.radix);
     const bool folds = shape.participants < costs.rank_count;
     const double folding =

@@ -53,7 +53,7 @@ double best_ms(int ranks, int64_t bytes, const LinkModel& link) {
 }
 
 // The tables print two or three digits.
-constexpr double kPrinted = 0.035;
+constexpr double kPrinted = 0.045;
 
 void expect_table(const std::vector<Figure>& figures, const LinkModel& link) {
     for (const Figure& figure : figures) {
