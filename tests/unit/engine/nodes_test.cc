@@ -45,6 +45,7 @@ std::vector<std::string> run_nodes(const Nodes& nodes, CommunicatorOptions optio
              return body(*communicator);
          })) {
         EXPECT_FALSE(outcome.threw) << outcome.text;
+        EXPECT_EQ(outcome.signal, 0);
         EXPECT_FALSE(outcome.timed_out) << fmt::format("nodes of {} ranks", fmt::join(nodes, ", "));
         texts.push_back(outcome.text);
     }
