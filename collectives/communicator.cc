@@ -78,7 +78,7 @@ std::string choose_backend(const World& world, const CommunicatorOptions& option
 
 std::unique_ptr<Communicator> make_transport_communicator(const World& world, Store& store, const std::string& prefix,
                                                           const CommunicatorOptions& options, const std::string& backend) {
-    TransportCommunicator::Parts parts{.name = backend};
+    TransportCommunicator::Parts parts{.name = backend, .one_thread = backend == "mpi"};
     parts.make_transport = [&]() -> std::unique_ptr<Transport> {
         if (backend == "mpi") return make_mpi_transport(world, options);
         return make_tcp_transport(world, store, prefix,

@@ -435,8 +435,10 @@ TEST(NativeCommunicator, TheFlightRecordShowsWhatADeadRankDidLast) {
 
 TEST(NativeCommunicator, AFlightRecordThatCannotBeWrittenDoesNotHideTheFailure) {
     const auto outcomes = ProcessGroup{.size = 2}.run([&](const World& world, Store& store) {
-        const auto communicator =
-            make_communicator(world, store, {.backend = "native", .flight_record_path = "/nonexistent/folder/record.txt"});
+        CommunicatorOptions options;
+        options.backend = "native";
+        options.flight_record_path = "/nonexistent/folder/record.txt";
+        const auto communicator = make_communicator(world, store, options);
         if (world.rank == 0) communicator->barrier({.what = "meeting"});
         return std::string();
     });
