@@ -24,6 +24,7 @@ constexpr Algorithm kAllAlgorithms[] = {Algorithm::exchange, Algorithm::halving_
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * 1024;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr double kAsGood = 1.03;     // a plan stays in the table until another is better by more
 constexpr int kWidestOneShot = 128;  // more connections at once help nobody
 
 bool has_radix(Algorithm algorithm) { return algorithm == Algorithm::exchange || algorithm == Algorithm::halving_doubling; }
@@ -134,8 +135,11 @@ std::vector<Selector::Row> rows_by_prediction(Collective collective, int rank_co
                                               std::span<const MeasuredFactor> factors, const SelectorOptions& options) {
     std::vector<Selector::Row> rows;
     for (const int64_t bytes : decided_sizes()) {
-        const Candidate best = candidates(collective, rank_count, bytes, link, factors, options).front();
-        if (rows.empty() || rows.back().choice.plan != best.plan) rows.push_back({bytes, best});
+        const std::vector<Candidate> list = candidates(collective, rank_count, bytes, link, factors, options);
+        const auto is_as_good = [&](const Candidate& one) {
+            return one.plan == rows.back().choice.plan && one.predicted_us <= kAsGood * list.front().predicted_us;
+        };
+        if (rows.empty() || std::none_of(list.begin(), list.end(), is_as_good)) rows.push_back({bytes, list.front()});
         rows.back().up_to_bytes = bytes;
     }
     rows.back().up_to_bytes = kNoLimit;

@@ -30,7 +30,7 @@ constexpr int64_t kPatienceNs = 100'000'000;
 constexpr int kTagBits = 16;  // the engine's: a number's tags
 constexpr int64_t kBudgetMs = 450;
 constexpr int64_t kNodeBudgetMs = 150;
-constexpr int kRepeats = 7;
+constexpr double kTrialUs = 60'000.0;  // of repeats
 constexpr double kLongestTrialUs = 300'000.0;
 constexpr int64_t kTrialBytes[] = {1 << 10, 16 << 10, 256 << 10, 4 << 20, 32 << 20};
 
@@ -48,8 +48,11 @@ std::string host_name() {
 
 // What must be equal on all ranks, or a rank's wish would be passed over in silence.
 std::string settings_text(const PlanOptions& plan) {
-    return fmt::format("{} {} {} {} {}", plan.algorithm, plan.radix, plan.chunks, plan.hierarchical_from_bytes, plan.rank_tree_only);
+    return fmt::format("{} {} {} {} {}", plan.algorithm, plan.radix, plan.chunks, plan.hierarchical_from_bytes,
+                       plan.rank_tree_only);
 }
+
+int32_t repeats_of(const Candidate& trial) { return static_cast<int32_t>(std::clamp(kTrialUs / trial.predicted_us, 5.0, 100.0)); }
 
 std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
@@ -89,16 +92,15 @@ Tuner::Tuner(Transport& transport, const World& world, const CommunicatorOptions
                                                 .rank = world.rank,
                                                 .host_hash = hash_text(host_name()),
                                                 .settings_hash = hash_text(settings_text(options.plan))};
-    const Plan plan{.collective = Collective::allgather,
-                    .algorithm = Algorithm::halving_doubling,
-                    .radix = std::clamp(world.size, 2, 8)};
+    const Plan plan{
+        .collective = Collective::allgather, .algorithm = Algorithm::halving_doubling, .radix = std::clamp(world.size, 2, 8)};
     run(plan, std::as_writable_bytes(std::span(places_)), DataType::u8, "places of the ranks");
     for (const RankPlace& place : places_) {
         if (place.settings_hash == places_.front().settings_hash) continue;
-        throw ConfigError(
-            fmt::format("ranks disagree: rank {} and rank 0 were given different comm.algorithm, comm.algorithm_radix, comm.chunks, "
-                        "comm.hierarchical_from or run.reproducible; give all ranks the same",
-                        place.rank));
+        throw ConfigError(fmt::format(
+            "ranks disagree: rank {} and rank 0 were given different comm.algorithm, comm.algorithm_radix, comm.chunks, "
+            "comm.hierarchical_from or run.reproducible; give all ranks the same",
+            place.rank));
     }
 }
 
@@ -136,8 +138,8 @@ std::string Tuner::text_from_rank_zero(std::string text) {
 bool Tuner::measures() const { return options_.plan.probing != Probing::never && options_.wire == DataType::f32; }
 
 std::string Tuner::fingerprint() const {
-    std::string text = fmt::format("lockstep {} backend {} interface {} settings {}\n", LOCKSTEP_VERSION, backend_, options_.interface,
-                                   settings_text(options_.plan));
+    std::string text = fmt::format("lockstep {} backend {} interface {} settings {}\n", LOCKSTEP_VERSION, backend_,
+                                   options_.interface, settings_text(options_.plan));
     for (const RankPlace& place : places_) {
         text += fmt::format("rank {} node {} {}/{} host {:016x}\n", place.rank, place.node, place.local_rank, place.local_size,
                             place.host_hash);
@@ -207,27 +209,26 @@ std::vector<MeasuredFactor> Tuner::measure_factors(const LinkModel& link) {
     }
     for (size_t next = 0;; ++next) {
         Trial trial;
-        if (next < trials.size()) trial = {trials[next].plan, kRepeats, bytes_of_trials[next]};
+        if (next < trials.size()) trial = {trials[next].plan, repeats_of(trials[next]), bytes_of_trials[next]};
         from_rank_zero(bytes_of(trial), "next trial");
         if (trial.repeats == 0) return factors;
-        const double median_us = slowest_median_us(trial);
+        const double least_us = least_time_us(trial);
         // Other ranks may have other lists; only rank 0's is used.
-        if (world_.rank == 0) factors.push_back({trial.plan.algorithm, trial.bytes, median_us / trials[next].predicted_us});
+        if (world_.rank == 0) factors.push_back({trial.plan.algorithm, trial.bytes, least_us / trials[next].predicted_us});
     }
 }
 
-double Tuner::slowest_median_us(const Trial& trial) {
+// Of the slowest rank. The least and not the median of the repeats: what else goes on on the machines only ever adds.
+double Tuner::least_time_us(const Trial& trial) {
     std::vector<float> data(static_cast<size_t>(trial.bytes) / sizeof(float));
     std::vector<double> times_us;
-    for (int32_t repeat = 0; repeat <= trial.repeats; ++repeat) {
+    for (int32_t repeat = 0; repeat < trial.repeats; ++repeat) {
         const int64_t start_ns = now_ns();
         run(trial.plan, std::as_writable_bytes(std::span(data)), DataType::f32, "trial");
         times_us.push_back(static_cast<double>(now_ns() - start_ns) * 1e-3);
     }
-    times_us.erase(times_us.begin());  // ranks fall into step
-    std::nth_element(times_us.begin(), times_us.begin() + static_cast<int64_t>(times_us.size() / 2), times_us.end());
     std::vector<std::array<double, 2>> all(static_cast<size_t>(world_.size));  // 16 bytes for each rank
-    all[static_cast<size_t>(world_.rank)][0] = times_us[times_us.size() / 2];
+    all[static_cast<size_t>(world_.rank)][0] = *std::min_element(times_us.begin(), times_us.end());
     run({.collective = Collective::allgather, .algorithm = Algorithm::halving_doubling, .radix = std::clamp(world_.size, 2, 8)},
         std::as_writable_bytes(std::span(all)), DataType::u8, "times of a trial");
     double slowest_us = 0.0;

@@ -58,14 +58,14 @@ private:
     std::string measure(const RankLayout& layout);
     MeasuredLinks measure_links(const RankLayout& layout);
     std::vector<MeasuredFactor> measure_factors(const LinkModel& link);
-    double slowest_median_us(const Trial& trial);
+    double least_time_us(const Trial& trial);
     uint64_t next_number() { return ++number_; }
 
     Transport& transport_;
     const World& world_;
     const CommunicatorOptions& options_;
     const std::string backend_;
-    ScheduleEngine engine_;  // of all ranks
+    ScheduleEngine engine_;                // of all ranks
     uint64_t number_ = uint64_t{1} << 40;  // of operations: far from the communicator's own
     std::vector<RankPlace> places_;
 };

@@ -73,17 +73,20 @@ void check_plan_options(const PlanOptions& options, int rank_count) {
 
 namespace {
 
-// From this size on, and for all larger ones, the way through the nodes is predicted to take no longer.
-int64_t predicted_border(const RankLayout& layout, const MeasuredLinks& links, const Selector& flat, const Selector& rails) {
+double through_nodes_us(const Selector& rails, int local_count, int64_t bytes, const MeasuredLinks& links) {
     LinkModel remote = links.all;
-    remote.wire_ns_per_byte /= layout.local_count;  // of a node that has the wire to itself
+    remote.wire_ns_per_byte /= local_count;  // of a node that has the wire to itself
     LinkModel local = links.node;
     local.wire_ns_per_byte = local.sum_ns_per_byte;  // the data go through shared memory, as fast as it can be read and added
+    const Plan between = rails.choose(Collective::allreduce, bytes / local_count);
+    return schedule::predicted_hierarchical_us(between, rails.rank_count(), local_count, bytes, local, remote);
+}
+
+// From this size on, and for all larger ones, the way through the nodes is predicted to take no longer.
+int64_t predicted_border(const RankLayout& layout, const MeasuredLinks& links, const Selector& flat, const Selector& rails) {
     int64_t border = Tuning::kNever;
     for (int64_t bytes = kLargestCompared; bytes >= 4; bytes /= 2) {
-        const Plan between = rails.choose(Collective::allreduce, bytes / layout.local_count);
-        const double through_us =
-            schedule::predicted_hierarchical_us(between, layout.node_count, layout.local_count, bytes, local, remote);
+        const double through_us = through_nodes_us(rails, layout.local_count, bytes, links);
         const double flat_us =
             schedule::predicted_us(flat.choose(Collective::allreduce, bytes), layout.rank_count, bytes, links.all);
         if (through_us > flat_us) break;
@@ -110,31 +113,44 @@ int64_t hierarchical_from(const RankLayout& layout, const std::optional<Measured
     return predicted_border(layout, *links, tuning.flat, *tuning.rails);
 }
 
-std::string describe_links(const RankLayout& layout, const MeasuredLinks& links) {
-    const auto one = [](const LinkModel& link) {
-        return fmt::format("L {:.1f} us, o {:.1f} us, {:.3f} ns/B on the wire, {:.3f} ns/B added", link.latency_us, link.overhead_us,
-                           link.wire_ns_per_byte, link.sum_ns_per_byte);
-    };
-    if (layout.node_count == 1) return one(links.all);
-    return fmt::format("{}; inside a node {}", one(links.all), one(links.node));
-}
-
 }  // namespace
 
 Tuning decide_tuning(const RankLayout& layout, const std::optional<MeasuredLinks>& links, std::span<const MeasuredFactor> factors,
                      const PlanOptions& options) {
     const std::optional<LinkModel> link = links ? std::optional(links->all) : std::nullopt;
     Tuning tuning;
-    if (links) tuning.links = describe_links(layout, *links);
+    tuning.links = links;
     tuning.flat = Selector::decide(layout.rank_count, link, factors, selector_options(options));
     if (layout.node_count > 1) tuning.rails = Selector::decide(layout.node_count, link, factors, selector_options(options));
     tuning.hierarchical_from_bytes = hierarchical_from(layout, links, tuning, options);
     return tuning;
 }
 
+std::optional<double> Tuning::predicted_us(int64_t bytes) const {
+    if (!links) return std::nullopt;
+    if (!through_nodes(bytes))
+        return schedule::predicted_us(flat.choose(Collective::allreduce, bytes), flat.rank_count(), bytes, links->all);
+    return through_nodes_us(*rails, flat.rank_count() / rails->rank_count(), bytes, *links);
+}
+
+std::string Tuning::describe_choice(int64_t bytes) const {
+    if (!through_nodes(bytes)) return describe(flat.choose(Collective::allreduce, bytes));
+    const int64_t slice = bytes * rails->rank_count() / flat.rank_count();
+    return fmt::format("through the nodes, {} between them", describe(rails->choose(Collective::allreduce, slice)));
+}
+
+std::string Tuning::describe_links() const {
+    const auto one = [](const LinkModel& link) {
+        return fmt::format("L {:.1f} us, o {:.1f} us, {:.3f} ns/B on the wire, {:.3f} ns/B added", link.latency_us,
+                           link.overhead_us, link.wire_ns_per_byte, link.sum_ns_per_byte);
+    };
+    if (!links) return {};
+    return rails ? fmt::format("{}; inside a node {}", one(links->all), one(links->node)) : one(links->all);
+}
+
 std::string Tuning::table() const {
     std::string text = fmt::format("from {}\n", origin);
-    if (!links.empty()) text += fmt::format("links: {}\n", links);
+    if (links) text += fmt::format("links: {}\n", describe_links());
     const auto rows = [&](const Selector& selector, std::string_view who) {
         text += fmt::format("allreduce over {} {}\n", selector.rank_count(), who);
         for (const Selector::Row& row : selector.rows(Collective::allreduce)) {

@@ -1,8 +1,8 @@
 // By what a communicator over a transport chooses its schedules: one table for all ranks, one for the ranks of equal place on their
 // nodes (a rail), and from how many bytes the way through the nodes is taken. Decided by rank 0, then the same text on all ranks.
 //
-// An automatic choice takes only schedules whose sums follow the one tree over the ranks (schedule.h), and the way through the nodes
-// only where it follows that tree too, or always. So a table, measured or not, decides about time and never about a bit.
+// An automatic choice takes only schedules whose sums follow the one tree over the ranks (schedule.h), and the way through the
+// nodes only where it follows that tree too, or always. So a table, measured or not, decides about time and never about a bit.
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,15 @@ struct PlanOptions {
     std::string cache_folder;  // of kept tables; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep
 };
 
-// Throws ConfigError for an unknown algorithm, for numbers that the named one does not have, and with rank_tree_only for an algorithm
-// no plan of which follows the tree on so many ranks.
+// Throws ConfigError for an unknown algorithm, for numbers that the named one does not have, and with rank_tree_only for an
+// algorithm no plan of which follows the tree on so many ranks.
 void check_plan_options(const PlanOptions& options, int rank_count);
 
 // Where the ranks are.
 struct RankLayout {
     int rank_count = 1;
     int node_count = 1;           // above 1 only where gradients may go through the nodes' memory
-    int local_count = 1;          // ranks of rank 0's node
+    int local_count = 1;          // ranks of the smallest node: so many rails
     bool keeps_rank_tree = true;  // a sum inside the nodes first is the tree over all ranks: equal nodes of powers of two, in order
 };
 
@@ -58,10 +58,17 @@ struct Tuning {
     static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
     std::string origin = "the default table";  // one line: where the choice comes from
-    std::string links;                         // one line: what was measured; may be empty
+    std::optional<MeasuredLinks> links;        // none: nothing was measured
     int64_t hierarchical_from_bytes = kNever;
     Selector flat;                  // over all ranks
     std::optional<Selector> rails;  // over the nodes
+
+    bool through_nodes(int64_t bytes) const { return bytes >= hierarchical_from_bytes; }
+    // Of an allreduce of gradients, by formula from the links; none where nothing was measured.
+    std::optional<double> predicted_us(int64_t bytes) const;
+    // How an allreduce of gradients is carried out: "exchange(4)", "through the nodes, ring(8 chunks) between them".
+    std::string describe_choice(int64_t bytes) const;
+    std::string describe_links() const;  // one line; empty where nothing was measured
 
     std::string to_text() const;
     static Tuning from_text(std::string_view text);  // throws DataError
@@ -73,7 +80,7 @@ struct Tuning {
 Tuning decide_tuning(const RankLayout& layout, const std::optional<MeasuredLinks>& links, std::span<const MeasuredFactor> factors,
                      const PlanOptions& options);
 
-// A selector that takes nothing measured, as decide_tuning's for all ranks.
+// What decide_tuning limits its selectors to.
 SelectorOptions selector_options(const PlanOptions& options);
 
 // Tables kept by `lockstep tune`, one file for each fingerprint: text of all that a table depends on (hosts, ranks, interface,

@@ -2,7 +2,7 @@
 //
 //   lockstep-tuning 1
 //   origin links measured at the start
-//   links L 20.0 us, ...
+//   links 20 5 0.35 0.08 2 1 0.1 0.08     L, o, beta, gamma between all ranks and inside a node; `none`: not measured
 //   hierarchical-from 16384
 //   lockstep-selector 1        over all ranks, as selector_text.cc has it
 //   ...
@@ -10,6 +10,8 @@
 //   ...
 #include <charconv>
 #include <cstdlib>
+#include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -48,10 +50,28 @@ int64_t parse_bytes(std::string_view digits) {
     return bytes;
 }
 
+std::string figures_of(const LinkModel& link) {
+    return fmt::format("{} {} {} {}", link.latency_us, link.overhead_us, link.wire_ns_per_byte, link.sum_ns_per_byte);
+}
+
+std::optional<MeasuredLinks> parse_links(std::string_view text) {
+    if (text == "none") return std::nullopt;
+    MeasuredLinks links;
+    std::istringstream figures{std::string(text)};
+    for (LinkModel* link : {&links.all, &links.node}) {
+        figures >> link->latency_us >> link->overhead_us >> link->wire_ns_per_byte >> link->sum_ns_per_byte;
+    }
+    std::string rest;
+    if (!figures.fail() && !(figures >> rest)) return links;
+    throw DataError(fmt::format("tuning table: `{}` are no eight figures of links; all ranks must run the same version", text));
+}
+
 }  // namespace
 
 std::string Tuning::to_text() const {
-    return fmt::format("{}\norigin {}\nlinks {}\nhierarchical-from {}\n{}{}", kFirstLine, origin, links, hierarchical_from_bytes,
+    std::string figures = "none";
+    if (links) figures = fmt::format("{} {}", figures_of(links->all), figures_of(links->node));
+    return fmt::format("{}\norigin {}\nlinks {}\nhierarchical-from {}\n{}{}", kFirstLine, origin, figures, hierarchical_from_bytes,
                        flat.to_text(), rails ? rails->to_text() : "");
 }
 
@@ -59,7 +79,7 @@ Tuning Tuning::from_text(std::string_view text) {
     Tuning tuning;
     take_line(text, kFirstLine);
     tuning.origin = take_line(text, "origin ");
-    tuning.links = take_line(text, "links ");
+    tuning.links = parse_links(take_line(text, "links "));
     tuning.hierarchical_from_bytes = parse_bytes(take_line(text, "hierarchical-from "));
     const size_t second = text.find(kSelectorLine, 1);
     tuning.flat = Selector::from_text(text.substr(0, second));
@@ -107,7 +127,8 @@ std::optional<Tuning> load_tuning(const std::filesystem::path& file, std::string
         if (std::filesystem::file_size(file, ignored) > kLongestKept) throw DataError("too long");
         const std::string content = read_file(file);
         std::string_view body = content;
-        if (take_line(body, "checksum ") != checksum_of(fingerprint, body)) throw DataError("checksum differs");
+        const std::string_view checksum = take_line(body, "checksum ");
+        if (checksum != checksum_of(fingerprint, body)) throw DataError("checksum differs");
         Tuning tuning = Tuning::from_text(body);
         tuning.origin = file.string();
         return tuning;
