@@ -125,10 +125,13 @@ private:
     void require(int error, int peer);  // 0, or fails with what MPI says
     template <typename Action>
     void for_each_peer(Action action);
+    template <typename Action>
+    void for_each_used_slot(Action action);  // its number; not for every step
 
     int32_t take_slot(const Slot& slot);
     Message* take_message();
     void connect(int64_t timeout_ms);
+    void hear_all(int64_t timeout_ms);
     void listen_for_notice();
     void listen_for_header(int peer);
 
@@ -153,6 +156,7 @@ private:
     void say_farewell(NoticeKind kind, std::string_view text);
     void judge_peers();
     void leave();
+    bool holds_data();
     void drain(int64_t timeout_ms);
 
     const MpiAccess access_;
