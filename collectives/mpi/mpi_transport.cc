@@ -396,7 +396,8 @@ bool MpiTransport::progress(int64_t patience_ns) {
             const std::lock_guard lock(access_.mutex);
             for (int count = 0; count < kLooks && look();) ++count;
             if (!fault_.empty()) throw CommError(fault_);
-            if (life_sign_is_due()) show_life();
+            // An engine looks here all the time: that alone is no sign that this rank gets on.
+            if (life_sign_is_due() && (waits_for_a_peer() || noted_.exchange(false))) show_life();
             if (std::exchange(moved_, false)) return true;
             judge_peers();
         }
@@ -445,10 +446,15 @@ void MpiTransport::show_life() {
     });
 }
 
+bool MpiTransport::waits_for_a_peer() const {
+    return std::ranges::any_of(peers_, [](const Peer& peer) { return peer.open_transfers > 0; });
+}
+
 void MpiTransport::note_progress() noexcept {
+    noted_.store(true);
     if (!life_sign_is_due()) return;
     const std::unique_lock lock(access_.mutex, std::try_to_lock);
-    if (!lock.owns_lock() || farewell_said_) return;  // somebody is at it: progress() shows life, too
+    if (!lock.owns_lock() || farewell_said_) return;  // somebody is at it: progress() will show life
     try {
         show_life();
     } catch (const CommError&) {
@@ -473,8 +479,9 @@ void MpiTransport::say_farewell(NoticeKind kind, std::string_view text) {
 void MpiTransport::abort(std::string_view reason) noexcept {
     try {
         const std::lock_guard lock(access_.mutex);
-        if (fault_.empty()) fault_ = reason;
-        say_farewell(NoticeKind::aborted, reason);
+        const std::string text = fmt::format("rank {} gave up: {}", access_.rank, reason);
+        if (fault_.empty()) fault_ = text;
+        say_farewell(NoticeKind::aborted, text);
     } catch (...) {
         // Peers that were not told find out by the silence.
     }

@@ -152,6 +152,7 @@ private:
     bool must_give_way(const Stream& stream) const;
 
     bool life_sign_is_due() const;
+    bool waits_for_a_peer() const;
     void show_life();  // touches nothing that is the owner's
     void say_farewell(NoticeKind kind, std::string_view text);
     void judge_peers();
@@ -163,6 +164,7 @@ private:
     const int64_t timeout_ns_;
     std::atomic<bool> woken_ = false;
     std::atomic<int64_t> shown_life_ns_ = 0;
+    std::atomic<bool> noted_{false};  // note_progress() was called since the last sign of life
 
     // Guarded by access_.mutex. Transfers and what belongs to them are touched by the owner only.
     MpiPort* port_ = nullptr;
