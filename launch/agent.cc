@@ -31,8 +31,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kSpareFiles = 16;  // of the store, signals, and a start
-constexpr size_t kKeptLines = 8;   // of each stream of a rank, for the closing lines
-constexpr int64_t kDrainMs = 500;  // for output after the last rank has ended
+constexpr size_t kKeptLines = 8;    // of each stream of a rank, for the closing lines
+constexpr int64_t kDrainMs = 500;   // for output after the last rank has ended
 constexpr std::array kHandledSignals{SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 std::string host_name() {

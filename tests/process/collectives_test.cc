@@ -1,5 +1,5 @@
-// What goes wrong around the averaging on real machines: few open files, little shared memory, odd host names, leftovers, ranks that
-// were told different things; and that bucket sizes change nothing.
+// What goes wrong around the averaging on real machines: few open files, little shared memory, odd host names, leftovers, ranks
+// that were told different things; and that bucket sizes change nothing.
 #include <signal.h>
 
 #include <fmt/format.h>
@@ -54,7 +54,8 @@ TEST_F(CollectivesTest, RanksThatWereToldDifferentThingsEndBeforeTheFirstStepWit
     };
     const Case cases[] = {
         {{"model.arch=tiny_cnn"}, "arch: tiny_cnn"},
-        {{"data.train.path=" + sample_file("sets/folders/train"), "data.val.path=" + sample_file("sets/folders/val")}, "sets/folders"},
+        {{"data.train.path=" + sample_file("sets/folders/train"), "data.val.path=" + sample_file("sets/folders/val")},
+         "sets/folders"},
         {{"model.image_size=16", "data.train.pipeline=[random_crop: 16]", "data.val.pipeline=[center_crop: 16]"}, "image_size: 16"},
         {{"comm.bucket=2KiB"}, "bucket: 2KiB"}};
     int port = 29901;
@@ -90,9 +91,8 @@ TEST_F(CollectivesTest, ASegmentThatDoesNotFitIsOneErrorWithBytesNeededAndFree) 
 TEST_F(CollectivesTest, WithFewOpenFilesAJobOverSocketsTrainsOrSaysHowManyItNeeds) {
     for (const char* backend : {"tcp", "gloo"}) {
         for (const int files : {64, 20}) {
-            const Outcome outcome =
-                run_prepared(fmt::format("ulimit -n {}", files), 8,
-                             {fmt::format("comm.backend={}", backend), "batch.per_replica=3"}, false);
+            const Outcome outcome = run_prepared(fmt::format("ulimit -n {}", files), 8,
+                                                 {fmt::format("comm.backend={}", backend), "batch.per_replica=3"}, false);
             EXPECT_FALSE(outcome.timed_out) << outcome.output;
             if (outcome.exit_code == 0) continue;
             EXPECT_EQ(files, 20) << outcome.output;

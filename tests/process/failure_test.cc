@@ -29,7 +29,8 @@ double now_s() { return 1e-9 * static_cast<double>(now_ns()); }
 class RunningJobTest : public JobTest {
 protected:
     // Starts a job that would run for hours and waits until it trains.
-    std::unique_ptr<Program> training_job(int ranks, const std::vector<std::string>& overrides = {}, const std::string& name = "run") {
+    std::unique_ptr<Program> training_job(int ranks, const std::vector<std::string>& overrides = {},
+                                          const std::string& name = "run") {
         auto program = std::make_unique<Program>(job(ranks, kLong + backend() + overrides, name), test_environment());
         EXPECT_TRUE(eventually(60.0, [&] { return metric_file_bytes(name) > 0; })) << program->output_so_far();
         return program;
@@ -76,8 +77,8 @@ TEST_P(FailureTest, AStoppedRankEndsTheJobSoonAfterTheTimeLimit) {
     kill(ranks[1], SIGSTOP);
     const double stopped_s = now_s();
     const Outcome outcome = program->wait(30.0);
-    // The time limit, a second until all know, and the end of the processes. The stopped rank cannot end by itself; the job does not
-    // wait out the launcher's patience for it.
+    // The time limit, a second until all know, and the end of the processes. The stopped rank cannot end by itself; the job does
+    // not wait out the launcher's patience for it.
     EXPECT_LT(now_s() - stopped_s, 3.0);
     EXPECT_EQ(outcome.exit_code, 140) << outcome.output;
     EXPECT_THAT(outcome.output, ContainsRegex("rank 1 [^\n]*no progress for [0-9.]+ s[^\n]*of step [0-9]"));
@@ -106,8 +107,18 @@ TEST_P(FailureTest, ACutLinkEndsBothSidesSoonAfterTheTimeLimit) {
         {"LOCKSTEP_NETLAB_PROGRAM", (fs::path(lockstep_program()).parent_path() / "lockstep_netlab").string()}};
     const Outcome trial = run({netlab, "--", "true"}, 30.0, lab_environment);
     if (trial.exit_code == 4) GTEST_SKIP() << "network namespaces or TUN devices are not permitted here: " << trial.last_line();
-    std::vector<std::string> command = {netlab, "--nodes", "2", "--delay-ms", "0.1", "--", lockstep_program(), "train", tiny_config(),
-                                        "run.dir=" + run_dir(), "comm.timeout=2s", fmt::format("comm.backend={}", GetParam())};
+    std::vector<std::string> command = {netlab,
+                                        "--nodes",
+                                        "2",
+                                        "--delay-ms",
+                                        "0.1",
+                                        "--",
+                                        lockstep_program(),
+                                        "train",
+                                        tiny_config(),
+                                        "run.dir=" + run_dir(),
+                                        "comm.timeout=2s",
+                                        fmt::format("comm.backend={}", GetParam())};
     command.insert(command.end(), kLong.begin(), kLong.end());
     Program lab(command, lab_environment);
     ASSERT_TRUE(eventually(60.0, [&] { return metric_file_bytes() > 0; })) << lab.output_so_far();
