@@ -1,5 +1,6 @@
 #include "collectives/transport_communicator.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,11 +25,17 @@ using schedule::Collective;
 
 constexpr int64_t kPatienceNs = 100'000'000;  // wake() and arriving bytes end a wait before
 constexpr size_t kSmallBytes = 64 << 10;      // up to here the caller itself sends off what it starts
+constexpr int64_t kSpinNs = 2'000'000;        // a caller that waits for a small one looks around that long before it sleeps
 constexpr int kNicer = 5;                     // the thread yields to those that compute
 constexpr int kWorldGroup = 0;
 constexpr int kNodeGroup = 1;
 constexpr int kRailGroup = 2;
 constexpr uint64_t kNumbersPerTicket = 4;  // an operation takes up to three turns in the engine
+
+bool more_cores_than(int rank_count) {
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > rank_count;
+}
 
 int64_t thread_cpu_ns() {
     timespec time{};
@@ -54,6 +61,7 @@ TransportCommunicator::TransportCommunicator(const World& world, const Communica
     : world_(world),
       parts_(std::move(parts)),
       options_(options),
+      spin_ns_(more_cores_than(world.local_size) ? kSpinNs : 0),
       idle_period_ns_(std::clamp<int64_t>(options.timeout_ms * 1'000'000 / 16, 5'000'000, 50'000'000)) {
     if (!parts_.one_thread) make_parts();
     // Signals are the program's business: the thread inherits a mask that blocks them all, and with them SIGPIPE.
@@ -226,10 +234,11 @@ void TransportCommunicator::drive_until_finished(uint64_t ticket) {
         return throw_if_failed(ticket, nullptr);
     }
     ++callers_;
+    const bool small = slot_of(ticket).operation.byte_count <= kSmallBytes;
     if (thread_drives_) transport_->wake();
     {
         const std::lock_guard driving(drive_);
-        drive([&] { return collected_ >= ticket; });
+        drive([&] { return collected_ >= ticket; }, small ? spin_ns_ : 0);
     }
     --callers_;
     const std::lock_guard lock(mutex_);
@@ -318,10 +327,12 @@ void TransportCommunicator::thread_loop() {
             if (is_idle) {
                 look_around();
             } else {
-                drive([&] {
-                    const std::lock_guard reading(mutex_);
-                    return callers_ > 0 || issued_ == collected_;
-                });
+                drive(
+                    [&] {
+                        const std::lock_guard reading(mutex_);
+                        return callers_ > 0 || issued_ == collected_;
+                    },
+                    0);
             }
             thread_drives_ = false;
         }
@@ -343,13 +354,18 @@ void TransportCommunicator::guarded(const Action& action) {
     cpu_ns_ += thread_cpu_ns() - start_cpu_ns;
 }
 
+// Sleeping and waking cost more than a small message: for `spin_ns` after the last progress the driver only yields.
 template <typename Until>
-void TransportCommunicator::drive(const Until& until) {
+void TransportCommunicator::drive(const Until& until, int64_t spin_ns) {
     guarded([&] {
+        int64_t spin_end_ns = 0;
         while (true) {
             const bool got_on = step();
             if (until()) return;
-            transport_->progress(got_on ? 0 : patience_ns());
+            if (spin_ns > 0 && (got_on || spin_end_ns == 0)) spin_end_ns = now_ns() + spin_ns;
+            const bool spins = spin_ns > 0 && now_ns() < spin_end_ns;
+            const bool moved = transport_->progress(got_on || spins ? 0 : patience_ns());
+            if (spins && !moved && !got_on) sched_yield();
         }
     });
 }

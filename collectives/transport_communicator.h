@@ -95,8 +95,8 @@ private:
     template <typename Action>
     void guarded(const Action& action);  // keeps a failure and counts processor time
     template <typename Until>
-    void drive(const Until& until);  // waits, until `until()` or a failure
-    void look_around();              // does what can be done now
+    void drive(const Until& until, int64_t spin_ns);  // waits, until `until()` or a failure
+    void look_around();                               // does what can be done now
     bool step();
     bool start_issued();
     bool advance(Slot& slot);
@@ -112,6 +112,7 @@ private:
     const World world_;
     const Parts parts_;
     const CommunicatorOptions options_;
+    const int64_t spin_ns_;
     const int64_t idle_period_ns_;
     HeapPool heap_;
 
