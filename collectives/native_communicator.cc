@@ -174,6 +174,7 @@ void NativeCommunicator::keep_failure() {
 }
 
 // Arrival and end are those of the last rank, which this one may have noticed much later: they stand in the ranks' flight records.
+// What is done but not recorded yet happened at this very moment.
 WorkTimes NativeCommunicator::times(uint64_t ticket) const {
     check(ticket <= finished_ && ticket + kHistory > issued_, "times are kept for the last kHistory finished operations");
     const Flight& done = flight(ticket);
@@ -181,7 +182,8 @@ WorkTimes NativeCommunicator::times(uint64_t ticket) const {
     if (done.path != SegmentPath::direct) return result;
     for (int rank = 0; rank < group_.size(); ++rank) {
         const auto entry = group_.flights_of(rank).find(ticket);
-        if (entry) result.end_ns = std::max(result.end_ns, entry->shared_ns);
+        const bool is_recorded = entry && entry->shared_ns > 0;
+        result.end_ns = std::max(result.end_ns, is_recorded ? entry->shared_ns : now_ns());
     }
     return result;
 }
