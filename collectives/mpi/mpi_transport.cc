@@ -20,6 +20,7 @@ namespace {
 
 constexpr int64_t kMillisecond_ns = 1'000'000;
 constexpr int64_t kLeaveInDisorderMs = 1000;
+constexpr int64_t kNoticeMs = 200;  // for the last words to be on their way
 
 // Between two looks: the processor goes to whoever computes, and the longer nothing comes, the longer.
 void pause_after(int64_t waited_ns) {
@@ -60,9 +61,13 @@ MpiTransport::MpiTransport(const MpiAccess& access, const MpiTransportOptions& o
       peers_(static_cast<size_t>(access.size)) {
     check(access.last_tag >= kFirstDataTag, "MPI has a tag for data");
     connect(options.connect_timeout_ms);
-    const std::lock_guard lock(access_.mutex);
-    listen_for_notice();
-    for_each_peer([&](int peer) { listen_for_header(peer); });
+    {
+        const std::lock_guard lock(access_.mutex);
+        listen_for_notice();
+        for_each_peer([&](int peer) { listen_for_header(peer); });
+        show_life();
+    }
+    hear_all(options.connect_timeout_ms);
 }
 
 MpiTransport::~MpiTransport() {
@@ -77,12 +82,11 @@ MpiTransport::~MpiTransport() {
         // Nothing more can be done about what MPI still holds.
     }
     const std::lock_guard lock(access_.mutex);
-    const bool is_free = free_slots_.size() == slots_.size();
-    if (!in_order || !is_free) access_.give_up();
-    if (is_free) {
+    if (!in_order || holds_data()) access_.give_up();
+    if (free_slots_.size() == slots_.size()) {
         module().close(port_);
     } else {
-        (void)memory_.release();  // MPI may still read and write there: kept until the process ends, which give_up() makes soon
+        (void)memory_.release();  // MPI may still read it, and write, until it ends: kept as long as the process
     }
 }
 
@@ -97,6 +101,13 @@ void MpiTransport::require(int error, int peer) {
     module().describe(error, text.data(), text.size());
     const std::string with = peer < 0 ? "all ranks" : fmt::format("rank {}", peer);
     fail(fmt::format("MPI reports `{}` in a transfer with {}", text.data(), with));
+}
+
+template <typename Action>
+void MpiTransport::for_each_used_slot(Action action) {
+    for (int32_t number = 0; number < static_cast<int32_t>(slots_.size()); ++number) {
+        if (std::find(free_slots_.begin(), free_slots_.end(), number) == free_slots_.end()) action(number);
+    }
 }
 
 template <typename Action>
@@ -123,6 +134,25 @@ void MpiTransport::connect(int64_t timeout_ms) {
                              1e-3 * static_cast<double>(timeout_ms)));
         }
         pause_after(now_ns() - start_ns);
+    }
+}
+
+// Peers may need this rank's help to open their end, and MPI gives it only while it is called: so nobody goes before all are there.
+void MpiTransport::hear_all(int64_t timeout_ms) {
+    const Deadline deadline = Deadline::after_ms(timeout_ms);
+    for (const int64_t start_ns = now_ns();; pause_after(now_ns() - start_ns)) {
+        const std::lock_guard lock(access_.mutex);
+        look();
+        int missing = 0;
+        for_each_peer([&](int rank) {
+            const Peer& peer = peers_[static_cast<size_t>(rank)];
+            missing += peer.heard_ns == 0 || peer.life_slot >= 0 ? 1 : 0;
+        });
+        if (missing == 0) return;
+        if (!deadline.expired()) continue;
+        access_.give_up();
+        fail(fmt::format("{} of {} ranks did not answer over MPI within {:.1f} s; look at their output", missing, access_.size,
+                         1e-3 * static_cast<double>(timeout_ms)));
     }
 }
 
@@ -366,7 +396,8 @@ bool MpiTransport::progress(int64_t patience_ns) {
             const std::lock_guard lock(access_.mutex);
             for (int count = 0; count < kLooks && look();) ++count;
             if (!fault_.empty()) throw CommError(fault_);
-            if (life_sign_is_due()) show_life();
+            // An engine looks here all the time: that alone is no sign that this rank gets on.
+            if (life_sign_is_due() && (waits_for_a_peer() || noted_.exchange(false))) show_life();
             if (std::exchange(moved_, false)) return true;
             judge_peers();
         }
@@ -415,10 +446,15 @@ void MpiTransport::show_life() {
     });
 }
 
+bool MpiTransport::waits_for_a_peer() const {
+    return std::ranges::any_of(peers_, [](const Peer& peer) { return peer.open_transfers > 0; });
+}
+
 void MpiTransport::note_progress() noexcept {
+    noted_.store(true);
     if (!life_sign_is_due()) return;
     const std::unique_lock lock(access_.mutex, std::try_to_lock);
-    if (!lock.owns_lock() || farewell_said_) return;  // somebody is at it: progress() shows life, too
+    if (!lock.owns_lock() || farewell_said_) return;  // somebody is at it: progress() will show life
     try {
         show_life();
     } catch (const CommError&) {
@@ -435,15 +471,17 @@ void MpiTransport::say_farewell(NoticeKind kind, std::string_view text) {
     for_each_peer([&](int rank) {
         if (peers_[static_cast<size_t>(rank)].left) return;
         const int32_t slot = take_slot({.use = SlotUse::farewell_out, .peer = rank});
-        require(module().send(port_, slot, rank, kNoticeTag, &notice, sizeof notice), rank);
+        const auto bytes = static_cast<int32_t>(offsetof(Notice, text) + notice.text_bytes);
+        require(module().send(port_, slot, rank, kNoticeTag, &notice, bytes), rank);
     });
 }
 
 void MpiTransport::abort(std::string_view reason) noexcept {
     try {
         const std::lock_guard lock(access_.mutex);
-        if (fault_.empty()) fault_ = reason;
-        say_farewell(NoticeKind::aborted, reason);
+        const std::string text = fmt::format("rank {} gave up: {}", access_.rank, reason);
+        if (fault_.empty()) fault_ = text;
+        say_farewell(NoticeKind::aborted, text);
     } catch (...) {
         // Peers that were not told find out by the silence.
     }
@@ -454,24 +492,35 @@ void MpiTransport::leave() {
     leaving_ = true;
     try {
         say_farewell(NoticeKind::left, "");
-        for (int32_t number = 0; number < static_cast<int32_t>(slots_.size()); ++number) {
-            if (std::find(free_slots_.begin(), free_slots_.end(), number) != free_slots_.end()) continue;
+        for_each_used_slot([&](int32_t number) {
             const Slot& slot = slots_[static_cast<size_t>(number)];
             const bool receives = slot.use == SlotUse::notice_in || slot.use == SlotUse::header_in ||
                                   (slot.use == SlotUse::piece && !slot.stream->is_send);
             if (receives) require(module().cancel(port_, number), slot.peer);
-        }
+        });
     } catch (const CommError& error) {
         fault_ = error.what();
     }
 }
 
+// Notices may stay with MPI until a peer that has left looks again, which it does when MPI ends.
+bool MpiTransport::holds_data() {
+    bool found = false;
+    for_each_used_slot([&](int32_t number) {
+        const SlotUse use = slots_[static_cast<size_t>(number)].use;
+        found = found || (use != SlotUse::life_out && use != SlotUse::farewell_out);
+    });
+    return found;
+}
+
 void MpiTransport::drain(int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
+    const Deadline notice_deadline = Deadline::after_ms(kNoticeMs);
     for (const int64_t start_ns = now_ns();; pause_after(now_ns() - start_ns)) {
         const std::lock_guard lock(access_.mutex);
         look();
         if (free_slots_.size() == slots_.size() || deadline.expired()) return;
+        if (notice_deadline.expired() && !holds_data()) return;
     }
 }
 

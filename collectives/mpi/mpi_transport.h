@@ -125,10 +125,13 @@ private:
     void require(int error, int peer);  // 0, or fails with what MPI says
     template <typename Action>
     void for_each_peer(Action action);
+    template <typename Action>
+    void for_each_used_slot(Action action);  // its number; not for every step
 
     int32_t take_slot(const Slot& slot);
     Message* take_message();
     void connect(int64_t timeout_ms);
+    void hear_all(int64_t timeout_ms);
     void listen_for_notice();
     void listen_for_header(int peer);
 
@@ -149,16 +152,19 @@ private:
     bool must_give_way(const Stream& stream) const;
 
     bool life_sign_is_due() const;
+    bool waits_for_a_peer() const;
     void show_life();  // touches nothing that is the owner's
     void say_farewell(NoticeKind kind, std::string_view text);
     void judge_peers();
     void leave();
+    bool holds_data();
     void drain(int64_t timeout_ms);
 
     const MpiAccess access_;
     const int64_t timeout_ns_;
     std::atomic<bool> woken_ = false;
     std::atomic<int64_t> shown_life_ns_ = 0;
+    std::atomic<bool> noted_{false};  // note_progress() was called since the last sign of life
 
     // Guarded by access_.mutex. Transfers and what belongs to them are touched by the owner only.
     MpiPort* port_ = nullptr;

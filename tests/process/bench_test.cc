@@ -26,7 +26,7 @@ protected:
         std::vector<std::string> command{program(),   "bench", "allreduce",  "--rounds", "1",
                                          "--turn-ms", "1",     "--settings", "default"};
         command.insert(command.end(), more.begin(), more.end());
-        return run(command, 120.0);
+        return run(command, 280.0);
     }
 };
 

@@ -145,7 +145,10 @@ bool process_exists(pid_t pid) {
 
 std::vector<std::string> shared_memory_files() {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator("/dev/shm")) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator("/dev/shm")) {
+        const std::string name = entry.path().filename();
+        if (!name.starts_with("vader_segment")) names.push_back(name);
+    }
     std::sort(names.begin(), names.end());
     return names;
 }

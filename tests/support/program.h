@@ -52,7 +52,7 @@ Outcome run(const std::vector<std::string>& command, double limit_s = 60.0, cons
 
 std::vector<pid_t> children_of(pid_t parent);    // direct ones, ascending
 bool process_exists(pid_t pid);                  // and is not a zombie
-std::vector<std::string> shared_memory_files();  // names in /dev/shm
+std::vector<std::string> shared_memory_files();  // names in /dev/shm, but for those of Open MPI, whose jobs may run beside
 bool eventually(double limit_s, const std::function<bool()>& condition);
 
 // A new empty folder, removed at the end.

@@ -21,12 +21,13 @@ class SoloAllreducer final : public Allreducer {
 public:
     explicit SoloAllreducer(std::function<void(TensorViews)> harm) : harm_(std::move(harm)) {}
     std::string version() const override { return "solo"; }
-    std::span<float> buffer() override { return buffer_; }
+    std::span<float> buffer() override { return buffer_.f32(); }
     void prepare(TensorViews unit) override { unit_ = unit; }
     void allreduce() override { harm_(unit_); }
 
 private:
-    std::vector<float> buffer_ = std::vector<float>(1000);
+    HeapPool pool_;
+    Buffer buffer_ = pool_.allocate(1000 * sizeof(float));
     std::function<void(TensorViews)> harm_;
     TensorViews unit_;
 };
@@ -100,9 +101,10 @@ TEST_F(ContestantTest, TensorsBeginOnCacheLinesUnlessTheTurnMovesThem) {
     take({.counts = {3, 17, 5}}, look);
     EXPECT_EQ(starts[1] - starts[0], 16);
     EXPECT_EQ(starts[2] - starts[1], 32);
-    const float* const aligned = starts[0];
+    const auto place_in_line = [&] { return reinterpret_cast<uintptr_t>(starts[0]) % 64; };
+    EXPECT_EQ(place_in_line(), 0U);
     take({.counts = {3}, .shift = 1}, look);
-    EXPECT_EQ((reinterpret_cast<uintptr_t>(starts[0]) - reinterpret_cast<uintptr_t>(aligned)) % 64, 4U);
+    EXPECT_EQ(place_in_line(), 4U);
 }
 
 TEST(ContestantPlanTest, ComesThroughTextUnchanged) {

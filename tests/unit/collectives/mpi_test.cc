@@ -68,7 +68,7 @@ protected:
 };
 
 TEST_P(Mpirun, HoldsTheContractAndEndsInOrder) {
-    expect_passes(fmt::format("*CommunicatorContract.*/{}_{}", GetParam(), kRanks), 10);
+    expect_passes(fmt::format("*CommunicatorContract.*/{}_{}", GetParam(), kRanks), 12);
     EXPECT_EQ(outcome_.exit_code, 0) << outcome_.output;
 }
 
@@ -129,7 +129,7 @@ TEST_F(MpiRank, ASilentRankIsAnErrorAfterTheTimeLimit) {
         700);
     for (const int rank : {0, 2}) {
         EXPECT_THAT(outcomes[static_cast<size_t>(rank)].text,
-                    AllOf(HasSubstr("rank 1 has shown no progress for "), HasSubstr("bucket 3 of step 17"), HasSubstr("restart")));
+                    AllOf(HasSubstr("rank 1 has shown no progress for "), HasSubstr("bucket 3 of step 17")));
     }
 }
 

@@ -160,10 +160,17 @@ protected:
             storage_.back()->rank = rank;
             ports.push_back(storage_.back().get());
         }
-        for (own_rank = 0; own_rank < size; ++own_rank) {
-            const MpiAccess access{kQueues, wire_mutex, own_rank, size, last_tag, [this] { ++give_up_count_; }};
-            transports_.push_back(std::make_unique<MpiTransport>(access, MpiTransportOptions{.timeout_ms = timeout_ms}));
+        transports_.resize(static_cast<size_t>(size));
+        std::vector<std::thread> makers;  // they wait for each other
+        for (int rank = 0; rank < size; ++rank) {
+            makers.emplace_back([=, this] {
+                own_rank = rank;
+                const MpiAccess access{kQueues, wire_mutex, rank, size, last_tag, [this] { ++give_up_count_; }};
+                transports_[static_cast<size_t>(rank)] =
+                    std::make_unique<MpiTransport>(access, MpiTransportOptions{.timeout_ms = timeout_ms});
+            });
         }
+        for (std::thread& maker : makers) maker.join();
     }
     void TearDown() override {
         transports_.clear();
