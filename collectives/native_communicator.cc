@@ -129,9 +129,10 @@ void NativeCommunicator::wait_for(uint64_t ticket) {
         return;
     group_.throw_if_aborted(flight(finished_ + 1).operation.label);
     Patience patience(group_.shares_cores());
-    while (finished_ < ticket) {
+    for (uint64_t seen_steps = steps(); finished_ < ticket; advance()) {
+        if (steps() != seen_steps) patience.renew();
+        seen_steps = steps();
         if (patience.pass()) look();
-        advance();
     }
 }
 
