@@ -25,9 +25,10 @@ AllreduceUnit parse_unit(const std::string& text);
 struct AllreduceBenchOptions {
     int rank_count = 2;
     std::vector<AllreduceUnit> units;
-    std::vector<std::string> peers;              // of peer_names()
-    std::vector<std::string> lockstep_backends;  // of CommunicatorOptions::backend
-    bool sweep = true;                           // peers also in forced settings, of which the best becomes a row
+    std::vector<std::string> peers;                        // of peer_names()
+    std::vector<std::string> lockstep_backends;            // of CommunicatorOptions::backend
+    std::vector<std::string> lockstep_algorithms{"auto"};  // of PlanOptions::algorithm
+    bool sweep = true;                                     // peers also in forced settings, of which the best becomes a row
     int rounds = 5;
     double turn_ms = 60;         // about; at least two calls
     double timeout_s = 60;       // for a turn or a start; then the contestant is out

@@ -23,11 +23,12 @@ Contestant openmpi_algorithm(int number, const std::string& words, int segment_b
     return {.name = "openmpi",
             .setting = fmt::format("algorithm {} ({})", number, words),
             .kind = "sweep",
+            .launcher = "openmpi",
             .launcher_options = mca(parameters)};
 }
 
 std::vector<Contestant> openmpi_contestants() {
-    return {{.name = "openmpi", .setting = "default", .kind = "default"},
+    return {{.name = "openmpi", .setting = "default", .kind = "default", .launcher = "openmpi"},
             openmpi_algorithm(2, "reduce + broadcast", 0),
             openmpi_algorithm(3, "recursive doubling", 0),
             openmpi_algorithm(4, "ring", 0),
@@ -35,16 +36,20 @@ std::vector<Contestant> openmpi_contestants() {
             openmpi_algorithm(5, "ring in segments of 256 KiB", 256 << 10),
             openmpi_algorithm(5, "ring in segments of 1 MiB", 1 << 20),
             openmpi_algorithm(6, "halving-doubling", 0),
-            {.name = "openmpi", .setting = "coll sm", .kind = "sweep", .launcher_options = mca({{"coll_sm_priority", "100"}})}};
+            {.name = "openmpi",
+             .setting = "coll sm",
+             .kind = "sweep",
+             .launcher = "openmpi",
+             .launcher_options = mca({{"coll_sm_priority", "100"}})}};
 }
 
 Contestant mpich_algorithm(const std::string& words, const Pairs& environment) {
-    return {.name = "mpich", .setting = words, .kind = "sweep", .environment = environment};
+    return {.name = "mpich", .setting = words, .kind = "sweep", .launcher = "mpich", .environment = environment};
 }
 
 std::vector<Contestant> mpich_contestants() {
     const std::string local = "MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM", general = "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM";
-    return {{.name = "mpich", .setting = "default", .kind = "default"},
+    return {{.name = "mpich", .setting = "default", .kind = "default", .launcher = "mpich"},
             mpich_algorithm("release-gather", {{local, "release_gather"}}),
             mpich_algorithm("no release-gather", {{local, "mpir"}}),
             mpich_algorithm("recursive doubling", {{local, "mpir"}, {general, "recursive_doubling"}}),
@@ -61,15 +66,21 @@ std::vector<Contestant> gloo_contestants() {
             gloo_algorithm("halving_doubling", "halving_doubling", "sweep")};
 }
 
-// Gradients in the pool and in ordinary memory; backends without memory of their own have no difference to show.
-std::vector<Contestant> lockstep_contestants(const std::string& backend) {
-    const auto row = [&](const std::string& words, const std::string& memory) {
+// Gradients in the pool and in ordinary memory; backends without memory of their own have no difference to show. MPI as a backend
+// is shown once for each MPI.
+std::vector<Contestant> lockstep_contestants(const std::string& backend, const std::string& algorithm) {
+    const auto row = [&](const std::string& words, const std::string& memory, const std::string& launcher = "") {
+        std::string setting = words;
+        if (backend != "auto") setting = fmt::format("{}{}, {}", backend, launcher.empty() ? "" : " over " + launcher, setting);
+        if (algorithm != "auto") setting += ", " + algorithm;
         return Contestant{.name = "lockstep",
-                          .setting = backend == "auto" ? words : fmt::format("{}, {}", backend, words),
+                          .setting = setting,
                           .kind = "lockstep",
-                          .settings = {{"backend", backend}, {"memory", memory}}};
+                          .launcher = launcher,
+                          .settings = {{"backend", backend}, {"memory", memory}, {"algorithm", algorithm}}};
     };
     if (backend == "auto" || backend == "native") return {row("zero-copy", "segment"), row("private memory", "private")};
+    if (backend == "mpi") return {row("private memory", "private", "openmpi"), row("private memory", "private", "mpich")};
     return {row("private memory", "private")};
 }
 
@@ -109,7 +120,7 @@ std::vector<std::string> mpich_launcher(const ContestantPlan& plan, const LabMap
 
 Command launcher_command(const Contestant& contestant, const ContestantPlan& plan, const LabMap& lab, const std::string& program) {
     Command command{.words = lab.enter(0), .environment = contestant.environment};
-    const bool is_openmpi = contestant.name == "openmpi";
+    const bool is_openmpi = contestant.launcher == "openmpi";
     for (const std::string& word : is_openmpi ? openmpi_launcher(plan, lab) : mpich_launcher(plan, lab))
         command.words.push_back(word);
     command.words.insert(command.words.end(), contestant.launcher_options.begin(), contestant.launcher_options.end());
@@ -141,7 +152,9 @@ std::vector<Contestant> contestants_for(const AllreduceBenchOptions& options) {
             if (contestant.kind != "sweep" || options.sweep) all.push_back(contestant);
         }
     };
-    for (const std::string& backend : options.lockstep_backends) add(lockstep_contestants(backend));
+    for (const std::string& backend : options.lockstep_backends) {
+        for (const std::string& algorithm : options.lockstep_algorithms) add(lockstep_contestants(backend, algorithm));
+    }
     for (const std::string& peer : options.peers) {
         add(peer == "openmpi" ? openmpi_contestants() : peer == "mpich" ? mpich_contestants() : gloo_contestants());
     }
@@ -152,7 +165,7 @@ std::vector<Command> commands_for(const Contestant& contestant, const Contestant
                                   const std::string& program_folder) {
     const std::string program = program_of(contestant.name, program_folder);
     if (lab.exists()) lab.write_remote_shell(plan.folder + "/remote-shell");
-    if (contestant.name == "openmpi" || contestant.name == "mpich") return {launcher_command(contestant, plan, lab, program)};
+    if (!contestant.launcher.empty()) return {launcher_command(contestant, plan, lab, program)};
     std::vector<Command> commands;
     for (int rank = 0; rank < plan.rank_count; ++rank) {
         ContestantPlan own = plan;

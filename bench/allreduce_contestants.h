@@ -14,10 +14,11 @@ namespace lockstep::bench {
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 struct Contestant {
-    std::string name;     // lockstep, openmpi, mpich, gloo
-    std::string setting;  // in words
-    std::string kind;     // lockstep | default | sweep
-    Pairs settings;       // for the contestant's program
+    std::string name;      // lockstep, openmpi, mpich, gloo
+    std::string setting;   // in words
+    std::string kind;      // lockstep | default | sweep
+    std::string launcher;  // openmpi | mpich: its mpirun starts the ranks; empty: the driver does
+    Pairs settings;        // for the contestant's program
     std::vector<std::string> launcher_options;
     Pairs environment;
     std::string how() const;

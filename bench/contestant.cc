@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -182,6 +183,14 @@ ContestantPlan read_plan(int argc, char** argv) {
         throw ConfigError("this program is a part of `lockstep bench allreduce`, which starts it with a plan");
     }
     return ContestantPlan::from_json(argv[1]);
+}
+
+int rank_of(const ContestantPlan& plan) {
+    if (plan.rank >= 0) return plan.rank;
+    for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+        if (const char* rank = std::getenv(variable)) return std::atoi(rank);
+    }
+    throw ConfigError("the plan names no rank, and neither Open MPI nor MPICH has launched this process");
 }
 
 void bind_to_cores(const ContestantPlan& plan, int rank) {

@@ -28,6 +28,9 @@ public:
 // The plan from the command line. Throws ConfigError when the program was started by hand.
 ContestantPlan read_plan(int argc, char** argv);
 
+// This process's rank: the plan's, else what the MPI that launched it says in the environment, before MPI begins.
+int rank_of(const ContestantPlan& plan);
+
 // Binds this process to the cores of `rank`, if the plan says so. Before the library starts its threads.
 void bind_to_cores(const ContestantPlan& plan, int rank);
 

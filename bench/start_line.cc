@@ -18,7 +18,8 @@ namespace lockstep::bench {
 
 namespace {
 constexpr int64_t kPatience_ms = 60'000;
-constexpr int kPollsPerLook = 1024;  // at the clock
+constexpr int kPollsPerLook = 1024;      // at the clock
+constexpr int64_t kHeadStartNs = 1'000;  // more than a message takes between any two cores
 }  // namespace
 
 StartLine::StartLine(const std::string& path, int rank_count, bool yields)
@@ -39,14 +40,16 @@ StartLine::~StartLine() { munmap(shared_, sizeof(Shared)); }
 
 void StartLine::wait() {
     const uint64_t goal = ++rounds_ * rank_count_;
-    if (shared_->arrivals.fetch_add(1) + 1 == goal) return;
+    const int64_t last_start_ns = start_ns_;
+    if (shared_->arrivals.fetch_add(1) + 1 == goal) shared_->start_ns.store(now_ns() + kHeadStartNs, std::memory_order_release);
     const Deadline deadline = Deadline::after_ms(kPatience_ms);
-    for (int polls = 1; shared_->arrivals.load(std::memory_order_acquire) < goal; ++polls) {
+    for (int polls = 1; (start_ns_ = shared_->start_ns.load(std::memory_order_acquire)) == last_start_ns; ++polls) {
         if (yields_) sched_yield();
         if (polls % kPollsPerLook == 0 && deadline.expired()) {
             throw CommError(fmt::format("a rank did not come to the start line for {} s", kPatience_ms / 1000));
         }
     }
+    while (!yields_ && now_ns() < start_ns_) continue;
 }
 
 }  // namespace lockstep::bench

@@ -1,6 +1,6 @@
 // Where all ranks of a contestant wait for each other before each timed call: a counter in memory that all processes map, the same
-// for every library, so no library's own barrier decides when its clock starts. Ranks leave within about a tenth of a microsecond
-// when each has a core.
+// for every library, so no library's own barrier decides when its clock starts. Where each rank has a core, the last to come names
+// an instant a moment ahead, and all leave when the clock says so: within one reading of it, not one cache miss after another.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,13 @@ public:
 private:
     struct Shared {
         alignas(128) std::atomic<uint64_t> arrivals;  // ever; zero in a new file
+        alignas(128) std::atomic<int64_t> start_ns;   // of the round that was complete last
     };
     Shared* shared_ = nullptr;
     const uint64_t rank_count_;
     const bool yields_;
     uint64_t rounds_ = 0;
+    int64_t start_ns_ = 0;  // of the last round
 };
 
 }  // namespace lockstep::bench

@@ -15,7 +15,7 @@ struct ContestantPlan {
     std::string control;  // path of the driver's unix socket
     std::string folder;   // of this contestant alone: start line, meeting point
     int number = 0;       // among all contestants
-    int rank = -1;        // -1: the library knows (MPI)
+    int rank = -1;        // -1: the launcher knows (MPI)
     int rank_count = 1;
     int ranks_per_node = 1;
     int cores_per_rank = 0;                                     // rank r is bound to its own so many cores; 0: not bound

@@ -103,7 +103,10 @@ void add_bench_allreduce(CLI::App& bench, Action& chosen) {
         ->capture_default_str();
     allreduce->add_option("--lockstep-backend", options.lockstep_backends, "Lockstep's backends to show, as comm.backend")
         ->delimiter(',')
-        ->check(CLI::IsMember({"auto", "native", "tcp", "gloo"}))
+        ->check(CLI::IsMember({"auto", "native", "tcp", "mpi", "gloo"}))
+        ->capture_default_str();
+    allreduce->add_option("--algorithm", options.lockstep_algorithms, "Lockstep's algorithms to show, as comm.algorithm")
+        ->delimiter(',')
         ->capture_default_str();
     allreduce->add_option("--rounds", options.rounds, "turns of each contestant at each size")
         ->check(CLI::PositiveNumber)

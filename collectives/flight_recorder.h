@@ -37,12 +37,18 @@ public:
 
     void begin(const OperationSignature& signature, int64_t start_ns) {
         Slot& slot = slot_of(signature.sequence);
-        slot.phase.store(static_cast<uint64_t>(FlightPhase::waiting), std::memory_order_relaxed);
-        slot.start_ns.store(start_ns, std::memory_order_relaxed);
-        slot.shared_ns.store(0, std::memory_order_relaxed);
         const auto words = std::bit_cast<std::array<uint64_t, kSignatureWords>>(signature);
-        for (size_t index = 0; index < kSignatureWords; ++index)
-            slot.signature[index].store(words[index], std::memory_order_relaxed);
+        slot.signature[0].store(0, std::memory_order_relaxed);  // half written
+        slot.phase.store(static_cast<uint64_t>(FlightPhase::waiting), std::memory_order_release);
+        slot.start_ns.store(start_ns, std::memory_order_release);
+        slot.shared_ns.store(0, std::memory_order_release);
+        for (size_t index = 1; index < kSignatureWords; ++index)
+            slot.signature[index].store(words[index], std::memory_order_release);
+        slot.signature[0].store(words[0], std::memory_order_release);
+        // The ring is larger than a first cache: the next slot's two lines come in the meantime.
+        const Slot& next = slot_of(signature.sequence + 1);
+        __builtin_prefetch(&next.signature, 1);
+        __builtin_prefetch(&next.phase, 1);
     }
     void work(uint64_t sequence) { set_phase(sequence, FlightPhase::working); }
     void share(uint64_t sequence, int64_t shared_ns) {
@@ -51,8 +57,8 @@ public:
     }
     void finish(uint64_t sequence) { set_phase(sequence, FlightPhase::finished); }
 
-    // Nothing when the ring holds another operation in its place. What the owner wrote before it announced the operation is
-    // whole for a reader that has seen the announcement.
+    // Nothing when the ring holds another operation in its place, or this one half written: the owner records an operation right
+    // after it has announced it.
     std::optional<FlightEntry> find(uint64_t sequence) const;
     std::optional<FlightEntry> entry_in_slot(size_t index) const;  // nothing when empty, or half written
 

@@ -51,6 +51,9 @@ void LocalGroup::announce(uint64_t sequence, uint64_t plan_hash, std::span<const
     Announcement& mine = announcement(rank_, sequence);
     if (!payload.empty()) std::memcpy(mine.payload, payload.data(), payload.size());
     mine.tag.store(tag_of(sequence, plan_hash), std::memory_order_release);
+    // Takes the next line from the peers, which have it since they read it last, before it is needed. Its content stays.
+    std::atomic<uint64_t>& next = announcement(rank_, sequence + 1).tag;
+    next.store(next.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 bool LocalGroup::lacks(int peer) const {
@@ -103,9 +106,18 @@ void LocalGroup::check_peer(int peer, int64_t elapsed_ns, const CollectiveLabel&
 
 void LocalGroup::fail_disagreement(int peer, uint64_t sequence) {
     const auto mine = flights().find(sequence);
-    const auto theirs = segment_->block(peer).flights.find(sequence);
-    check(mine.has_value() && theirs.has_value(), "an announced operation is in the flight record");
+    check(mine.has_value(), "an announced operation is in the flight record");
+    // The peer records what it has announced within nanoseconds, unless it dies or is stopped just there.
+    auto theirs = segment_->block(peer).flights.find(sequence);
+    for (const Deadline patience = Deadline::after_ms(100); !theirs && !patience.expired(); sched_yield()) {
+        theirs = segment_->block(peer).flights.find(sequence);
+    }
     const CollectiveLabel label{.what = mine->signature.what, .step = mine->signature.step, .bucket = mine->signature.bucket};
+    if (!theirs) {
+        fail(fmt::format("ranks disagree at collective {}: rank {} runs {}, rank {} has not recorded what it runs; is it alive?",
+                         sequence, name_of(rank_), describe(mine->signature), name_of(peer)),
+             label);
+    }
     fail(mismatch_text(name_of(rank_), mine->signature, name_of(peer), theirs->signature), label);
 }
 

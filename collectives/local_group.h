@@ -44,7 +44,8 @@ public:
 
     // "This rank has made one more step." In step with all: every rank makes the same steps.
     void announce_phase() { own_block_.phase.store(++phase_, std::memory_order_release); }
-    bool all_in_phase();  // all have made as many steps as this one
+    uint64_t phase() const { return phase_; }  // steps of this rank
+    bool all_in_phase();                       // all have made as many steps as this one
 
     // "This rank has read and written all it will of the operations up to this one."
     void announce_done(uint64_t sequence) { own_block_.done.store(sequence, std::memory_order_release); }

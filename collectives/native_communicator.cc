@@ -40,14 +40,16 @@ uint64_t NativeCommunicator::issue(Operation operation) {
         if (issued_ - finished_ == kHistory) wait_for(finished_ + 1);
         operation.sequence = issued_ + 1;
         Flight& next = flight(operation.sequence);
-        next = {.operation = operation, .start_ns = now_ns()};
+        next = {.operation = operation};
         if (operation.has_elements()) next.place = pool_.offset_of(operation.target, operation.byte_count);
         next.path = choose_path(operation, next.place);
         const OperationSignature signature = OperationSignature::of(operation, next.place);
         next.plan_hash = signature.plan_hash;
-        group_.flights().begin(signature, next.start_ns);
         issued_ = operation.sequence;
         announce_next();
+        // Clock and record come while the announcement travels.
+        next.start_ns = now_ns();
+        group_.flights().begin(signature, next.start_ns);
     } catch (...) {
         keep_failure();
     }
@@ -82,10 +84,10 @@ bool NativeCommunicator::share_next() {
     if (delay_ns_per_kib_ > 0 && !delay_has_passed(next)) return false;
     group_.flights().work(sequence);
     if (!transfer_.share(next.operation, next.path, next.place)) return false;
-    next.shared_ns = now_ns();
-    group_.flights().share(sequence, next.shared_ns);
     group_.announce_done(sequence);
     shared_ = sequence;
+    next.shared_ns = now_ns();
+    group_.flights().share(sequence, next.shared_ns);
     return true;
 }
 
@@ -108,12 +110,15 @@ bool NativeCommunicator::delay_has_passed(Flight& flight) {
     return now_ns() >= flight.not_before_ns;
 }
 
-// When the last rank came to the operation; this rank may have looked much later. All have announced it.
+// When the last rank came to the operation; this rank may have looked much later. All have announced it; one that has not recorded
+// it yet announced it at this very moment.
 int64_t NativeCommunicator::arrival_ns(uint64_t ticket) const {
     int64_t arrived_ns = flight(ticket).start_ns;
     for (int rank = 0; rank < group_.size(); ++rank) {
         const auto entry = group_.flights_of(rank).find(ticket);
-        if (entry) arrived_ns = std::max(arrived_ns, entry->start_ns);
+        const int64_t shared_ns = flight(ticket).shared_ns;
+        const int64_t start_ns = entry ? entry->start_ns : shared_ns > 0 ? shared_ns : now_ns();
+        arrived_ns = std::max(arrived_ns, start_ns);
     }
     return arrived_ns;
 }
@@ -124,9 +129,10 @@ void NativeCommunicator::wait_for(uint64_t ticket) {
         return;
     group_.throw_if_aborted(flight(finished_ + 1).operation.label);
     Patience patience(group_.shares_cores());
-    while (finished_ < ticket) {
+    for (uint64_t seen_steps = steps(); finished_ < ticket; advance()) {
+        if (steps() != seen_steps) patience.renew();
+        seen_steps = steps();
         if (patience.pass()) look();
-        advance();
     }
 }
 
@@ -169,6 +175,7 @@ void NativeCommunicator::keep_failure() {
 }
 
 // Arrival and end are those of the last rank, which this one may have noticed much later: they stand in the ranks' flight records.
+// What is done but not recorded yet happened at this very moment.
 WorkTimes NativeCommunicator::times(uint64_t ticket) const {
     check(ticket <= finished_ && ticket + kHistory > issued_, "times are kept for the last kHistory finished operations");
     const Flight& done = flight(ticket);
@@ -176,7 +183,8 @@ WorkTimes NativeCommunicator::times(uint64_t ticket) const {
     if (done.path != SegmentPath::direct) return result;
     for (int rank = 0; rank < group_.size(); ++rank) {
         const auto entry = group_.flights_of(rank).find(ticket);
-        if (entry) result.end_ns = std::max(result.end_ns, entry->shared_ns);
+        const bool is_recorded = entry && entry->shared_ns > 0;
+        result.end_ns = std::max(result.end_ns, is_recorded ? entry->shared_ns : now_ns());
     }
     return result;
 }

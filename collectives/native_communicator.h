@@ -72,6 +72,7 @@ private:
     bool delay_has_passed(Flight& flight);
     int64_t arrival_ns(uint64_t ticket) const;
     void wait_for(uint64_t ticket);
+    uint64_t steps() const { return finished_ + shared_ + group_.phase(); }  // grows with every step of this rank
     void look();
     [[noreturn]] void keep_failure();  // in a catch block: every later call meets it
     Flight& flight(uint64_t ticket) { return flights_[ticket % kHistory]; }

@@ -18,6 +18,10 @@ public:
     // `shares_cores`: never spins.
     explicit Patience(bool shares_cores) : spin_polls_(shares_cores ? 0 : kSpinPolls) {}
 
+    // Something has come: the next wait begins anew. Without it the waits of one large operation would add up until it sleeps in
+    // each.
+    void renew() { polls_ = 0, start_ns_ = 0; }
+
     // Passes a moment. True when it is time to look for aborts, deaths and deadlines.
     bool pass();
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "collectives/reduce_kernels.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -113,6 +114,9 @@ HWY_INLINE hn::Vec<D> LargeTree(D tag, const typename Element::Stored* const* in
     return total;
 }
 
+constexpr size_t kLarge = size_t{32} << 10;  // elements: from here on loops fetch ahead,
+constexpr size_t kAhead = 256;               // by this many
+
 // One pass over `kInputs` inputs (0: any number, known at run time), each sum stored in `kOutputs` places while it is in a
 // register.
 template <class Element, size_t kInputs, size_t kOutputs>
@@ -141,6 +145,21 @@ HWY_NOINLINE void Loop(typename Element::Stored* const* outputs, size_t output_c
     const hn::CappedTag<float, 1> one_lane;
     const size_t lanes = hn::Lanes(tag);
     size_t index = 0;
+    if constexpr (kInputs > 0) {
+        // Much data: most of it lies in a peer's cache or further away, beyond what the processor fetches ahead by itself. Never
+        // past the end, which is a peer's slice.
+        const size_t fetched = count >= kLarge ? count - kAhead : 0;
+        for (; index + 4 * lanes <= fetched; index += 4 * lanes) {
+            for (size_t input = 0; input < kInputs; ++input) {
+                hwy::Prefetch(in[input] + index + kAhead);
+                hwy::Prefetch(in[input] + index + kAhead + 2 * lanes);
+            }
+            step(tag, index);
+            step(tag, index + lanes);
+            step(tag, index + 2 * lanes);
+            step(tag, index + 3 * lanes);
+        }
+    }
     for (; index + 4 * lanes <= count; index += 4 * lanes) {
         step(tag, index);
         step(tag, index + lanes);

@@ -1,5 +1,5 @@
-// Lockstep in the allreduce benchmark. Settings: backend; memory = segment (gradients born where the collectives are fastest) or
-// private (ordinary memory).
+// Lockstep in the allreduce benchmark. Settings: backend; algorithm; memory = segment (gradients born where the collectives are
+// fastest) or private (ordinary memory).
 #include <memory>
 #include <vector>
 
@@ -22,7 +22,8 @@ public:
         communicator_ = make_communicator(meeting_.world(), meeting_.store(),
                                           {.backend = plan.setting("backend"),
                                            .segment_bytes = in_segment ? bytes + kSlackBytes : size_t{0},
-                                           .interface = plan.interface});
+                                           .interface = plan.interface,
+                                           .plan = {.algorithm = plan.setting("algorithm")}});
         MemoryPool& pool = in_segment ? communicator_->gradient_pool() : private_pool_;
         buffer_ = pool.allocate(bytes);
     }
@@ -55,9 +56,10 @@ private:
 };
 
 int body(const ContestantPlan& plan) {
-    bind_to_cores(plan, plan.rank);
-    LockstepAllreducer library(plan, plan.rank);
-    take_turns(plan, plan.rank, library);
+    const int rank = rank_of(plan);
+    bind_to_cores(plan, rank);
+    LockstepAllreducer library(plan, rank);
+    take_turns(plan, rank, library);
     return 0;
 }
 

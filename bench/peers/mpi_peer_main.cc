@@ -1,7 +1,6 @@
 // MPI in the allreduce benchmark; compiled once per MPI that is installed. Its settings are the launcher's options and variables.
 #include <mpi.h>
 
-#include <cstdlib>
 #include <string>
 
 #include <fmt/format.h>
@@ -43,11 +42,9 @@ private:
     TensorViews unit_;
 };
 
-// Cores are taken before MPI_Init, which looks at them; the launchers tell the rank before it. Only on one node.
+// Cores are taken before MPI_Init, which looks at them. Only on one node.
 int body(const ContestantPlan& plan) {
-    for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
-        if (const char* rank = std::getenv(variable)) bind_to_cores(plan, std::atoi(rank));
-    }
+    bind_to_cores(plan, rank_of(plan));
     MPI_Init(nullptr, nullptr);
     int rank = 0, size = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -87,6 +87,20 @@ TEST(AllreduceContestantsTest, WithoutASweepEachPeerHasItsDefaultOnly) {
     EXPECT_GT(contestants_for(options).size(), 10U);
 }
 
+TEST(AllreduceContestantsTest, LockstepShowsEachBackendWithEachAlgorithmAndMpiUnderItsLauncher) {
+    const AllreduceBenchOptions options{.lockstep_backends = {"tcp", "mpi"}, .lockstep_algorithms = {"auto", "ring"}};
+    std::vector<std::string> names;
+    for (const Contestant& contestant : contestants_for(options)) names.push_back(contestant.setting);
+    EXPECT_EQ(names, (std::vector<std::string>{"tcp, private memory", "tcp, private memory, ring",
+                                               "mpi over openmpi, private memory", "mpi over mpich, private memory",
+                                               "mpi over openmpi, private memory, ring", "mpi over mpich, private memory, ring"}));
+    const ContestantPlan plan{.folder = ::testing::TempDir(), .rank_count = 4, .ranks_per_node = 4};
+    const auto commands = commands_for(contestants_for(options).at(3), plan, {}, "/programs");
+    ASSERT_EQ(commands.size(), 1U);
+    EXPECT_EQ(commands[0].words[0], "mpiexec.mpich");
+    EXPECT_EQ(commands[0].words.at(commands[0].words.size() - 2), "/programs/lockstep_peer_lockstep");
+}
+
 TEST(AllreduceContestantsTest, WhatIsNotInstalledIsNamedWithItsPackage) {
     EXPECT_NE(why_missing("mpich", "/nowhere").find("libmpich-dev"), std::string::npos);
 }
