@@ -58,10 +58,10 @@ TEST_F(CollectivesTest, RanksThatWereToldDifferentThingsEndBeforeTheFirstStepWit
          "sets/folders"},
         {{"model.image_size=16", "data.train.pipeline=[random_crop: 16]", "data.val.pipeline=[center_crop: 16]"}, "image_size: 16"},
         {{"comm.bucket=2KiB"}, "bucket: 2KiB"}};
-    int port = 29901;
     for (const Case& each : cases) {
-        const auto first = rank_by_hand("0", std::to_string(port), {});
-        const auto second = rank_by_hand("1", std::to_string(port++), each.second);
+        const std::string port = free_port();
+        const auto first = rank_by_hand("0", port, {});
+        const auto second = rank_by_hand("1", port, each.second);
         const Outcome told = first->wait(10.0);
         const Outcome other = second->wait(10.0);
         EXPECT_EQ(told.exit_code, 2) << told.output;
@@ -124,7 +124,7 @@ TEST_F(CollectivesTest, AMissingInterfaceIsAnErrorThatListsTheExistingOnes) {
 }
 
 TEST_F(CollectivesTest, WhatAKilledJobLeftBehindDoesNotReachTheNextOneAtItsPort) {
-    const std::string port = "29911";
+    const std::string port = free_port();
     for (const char* backend : {"native", "tcp", "gloo"}) {
         for (const bool killed : {true, false}) {
             const std::string bucket = killed ? "comm.bucket=1KiB" : "comm.bucket=64KiB";  // another configuration

@@ -1,5 +1,9 @@
 #include "tests/process/job.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,6 +23,21 @@ std::string tiny_config() { return std::string(LOCKSTEP_SOURCE) + "/tests/proces
 Program::Environment test_environment() {
     return {{"LOCKSTEP_TEST_CASES", std::string(LOCKSTEP_SOURCE) + "/tests/cases"}, {"RANK", ""}, {"WORLD_SIZE", ""}};
 }
+
+HeldPort::HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    listen(socket_, 1);
+    socklen_t length = sizeof address;
+    getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+}
+
+HeldPort::~HeldPort() { close(socket_); }
+
+std::string free_port() { return std::to_string(HeldPort().port()); }
 
 void JobTest::SetUp() { shared_memory_before_ = shared_memory_files(); }
 

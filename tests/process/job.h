@@ -22,6 +22,21 @@ double relative_difference(const Tensors& left, const Tensors& right);  // norm 
 std::string sample_file(const std::string& name);  // in tests/cases
 int count(const std::string& text, const std::string& piece);
 
+// A listening socket that holds a port for the length of a test.
+class HeldPort {
+public:
+    HeldPort();
+    HeldPort(const HeldPort&) = delete;
+    HeldPort& operator=(const HeldPort&) = delete;
+    ~HeldPort();
+    int port() const { return port_; }
+
+private:
+    int socket_;
+    int port_ = 0;
+};
+std::string free_port();
+
 class JobTest : public ::testing::Test {
 protected:
     void SetUp() override;

@@ -1,8 +1,6 @@
 // Ways to start a job, and every way to start it wrongly.
-#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,31 +27,6 @@ protected:
         return command;
     }
 };
-
-// A listening socket that holds a port for the length of a test.
-class HeldPort {
-public:
-    HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_ANY);
-        bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
-        listen(socket_, 1);
-        socklen_t length = sizeof address;
-        getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
-        port_ = ntohs(address.sin_port);
-    }
-    HeldPort(const HeldPort&) = delete;
-    HeldPort& operator=(const HeldPort&) = delete;
-    ~HeldPort() { close(socket_); }
-    int port() const { return port_; }
-
-private:
-    int socket_;
-    int port_ = 0;
-};
-
-std::string free_port() { return std::to_string(HeldPort().port()); }
 
 TEST_F(LauncherTest, TwoJobsAtOnceDoNotMeet) {
     Program first(job(2, {"train.duration=2ep"}, "first"), test_environment());
@@ -170,14 +143,17 @@ TEST_F(LauncherTest, OneProcessMissingOrTwoWithOneRankEndWithinTheLimit) {
         EXPECT_NE(all.find(expected), std::string::npos) << all;
     };
     std::vector<std::unique_ptr<Program>> missing;
-    for (const char* rank : {"0", "1"}) missing.push_back(start(rank, "29881"));
+    const std::string first_port = free_port();
+    for (const char* rank : {"0", "1"}) missing.push_back(start(rank, first_port));
     expect_failures(std::move(missing), "rank 2");
     std::vector<std::unique_ptr<Program>> doubled;
-    for (const char* rank : {"0", "1", "1"}) doubled.push_back(start(rank, "29885"));
+    const std::string second_port = free_port();
+    for (const char* rank : {"0", "1", "1"}) doubled.push_back(start(rank, second_port));
     expect_failures(std::move(doubled), "rank 1");
 }
 
 TEST_F(LauncherTest, UnequalWorldSizesEndWithinTheLimitAndAreNamed) {
+    const std::string port = free_port();
     const auto start = [&](const std::string& rank, const std::string& size) {
         return std::make_unique<Program>(train({"comm.start_timeout=10s"}),
                                          Program::Environment{{"RANK", rank},
@@ -185,7 +161,7 @@ TEST_F(LauncherTest, UnequalWorldSizesEndWithinTheLimitAndAreNamed) {
                                                               {"LOCAL_RANK", rank},
                                                               {"LOCAL_WORLD_SIZE", size},
                                                               {"MASTER_ADDR", "127.0.0.1"},
-                                                              {"MASTER_PORT", "29891"},
+                                                              {"MASTER_PORT", port},
                                                               {"LOCKSTEP_TEST_CASES", sample_file("")}});
     };
     const auto two = start("0", "2");
