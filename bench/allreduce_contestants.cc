@@ -127,7 +127,8 @@ Command launcher_command(const Contestant& contestant, const ContestantPlan& pla
     command.words.insert(command.words.end(), {program, plan.to_json()});
     if (!is_openmpi && lab.exists()) {
         command.environment.push_back({"UCX_NET_DEVICES", plan.interface});
-        command.environment.push_back({"UCX_TLS", "tcp,sm,self"});
+        // Not `sm`: UCX knows nodes by the machine they run on, and would pass the link by. MPICH has shared memory of its own.
+        command.environment.push_back({"UCX_TLS", "tcp,self"});
     }
     return command;
 }

@@ -12,6 +12,13 @@
 
 namespace lockstep::bench {
 
+namespace {
+
+// UCX looks for network devices in /sys, which shows those of the namespace in which it was mounted.
+constexpr const char* kWithOwnSys = "mount -t sysfs sysfs /sys && exec \"$@\"";
+
+}  // namespace
+
 LabMap LabMap::from_environment() {
     LabMap map;
     const char* text = std::getenv("LOCKSTEP_NETLAB");
@@ -43,14 +50,16 @@ int LabMap::ranks_per_node(int rank_count) const {
 std::vector<std::string> LabMap::enter(int node) const {
     if (!exists()) return {};
     const Node& place = nodes[static_cast<size_t>(node)];
-    return {"nsenter", "--net=" + place.network_path, "--uts=" + place.uts_path};
+    return {"nsenter", "--net=" + place.network_path, "--uts=" + place.uts_path, "unshare", "--mount", "sh", "-c", kWithOwnSys,
+            "sh"};
 }
 
 void LabMap::write_remote_shell(const std::string& path) const {
     std::string text =
         "#!/bin/sh\n# HOST COMMAND...: runs the command on the node that has this address\nhost=$1\nshift\ncase $host in\n";
     for (const Node& node : nodes) {
-        text += fmt::format("{}) exec nsenter --net={} --uts={} sh -c \"$*\" ;;\n", node.address, node.network_path, node.uts_path);
+        text += fmt::format("{}) exec nsenter --net={} --uts={} unshare --mount sh -c '{}' sh sh -c \"$*\" ;;\n", node.address,
+                            node.network_path, node.uts_path, kWithOwnSys);
     }
     text += "esac\necho \"no node $host\" >&2\nexit 1\n";
     write_file_atomically(path, text);

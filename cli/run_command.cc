@@ -1,6 +1,7 @@
 // `lockstep run`: the launcher. Validates a training's configuration once, before any rank starts.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -54,7 +55,8 @@ int run(AgentOptions options) {
     if (options.command.empty()) return run_agent(options);
     if (options.command.front() == "train") check_training(options);
     if (options.command.front() == "eval") check_evaluation(options);
-    if (options.command.front() == "train" || options.command.front() == "eval") {
+    constexpr std::string_view kOwn[] = {"train", "eval", "tune"};
+    if (std::find(std::begin(kOwn), std::end(kOwn), options.command.front()) != std::end(kOwn)) {
         options.command.insert(options.command.begin(), own_path());
     }
     return run_agent(options);
@@ -80,7 +82,7 @@ void add_run(CLI::App& app, Action& chosen) {
     command->add_option("--log-dir,--log_dir", options->log_dir, "Keep each rank's output in LOG_DIR/RANK/{stdout,stderr}.log");
     command
         ->add_option("command", options->command,
-                     "After --: `train CONFIG [key=value ...]`, `eval RUN ...`, or a program and its arguments")
+                     "After --: `train CONFIG [key=value ...]`, `eval RUN ...`, `tune`, or a program and its arguments")
         ->required();
     command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

@@ -62,7 +62,7 @@ std::string choose_backend(const World& world, const CommunicatorOptions& option
         throw ConfigError(fmt::format("comm.backend `{}` is unknown; choose auto, native, tcp, mpi or gloo", options.backend));
     }
     if (backend == "native" && !options.shared_memory) backend = "tcp";
-    static_cast<void>(PlanChoice(options.plan));  // throws
+    check_plan_options(options.plan, world.size);
     if (world.size == 1) return backend;
     if (backend == "native" && one_node)
         refuse_transport_settings(options, "the node's shared memory, where all ranks of this job are,");

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/plan_choice.h"
+#include "collectives/tuning.h"
 #include "core/tensor.h"
 #include "core/world.h"
 #include "net/store.h"
@@ -114,6 +114,9 @@ public:
     virtual void progress() noexcept {}
 
     virtual CommunicatorUsage take_usage() { return {}; }
+
+    // By what schedules are chosen; null where there is nothing to choose (shared memory, gloo, a world of one).
+    virtual const Tuning* tuning() const { return nullptr; }
 
     // The type in which values that may be rounded travel.
     virtual DataType wire() const { return DataType::f32; }

@@ -138,18 +138,22 @@ void ProgramRun::post_rest(Transport& transport, Message& message) {
 bool ProgramRun::advance(Transport& transport, int64_t& element_budget) {
     bool got_on = false;
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-        while (!lanes_[lane].done && advance_lane(transport, lane, element_budget)) got_on = true;
+        while (!lanes_[lane].done && advance_lane(transport, lane, element_budget, got_on)) {
+        }
     }
     return got_on;
 }
 
-// True when the lane may get on at once: the caller asks again.
-bool ProgramRun::advance_lane(Transport& transport, size_t lane, int64_t& element_budget) {
-    bool got_on = false;
-    if (!advance_round(transport, lane, element_budget, got_on)) return got_on && element_budget > 0;
-    ++lanes_[lane].round;
-    enter_round(transport, lane);
-    return true;
+// True when the lane may get on at once: the caller asks again. `got_on` also when only the budget stopped it.
+bool ProgramRun::advance_lane(Transport& transport, size_t lane, int64_t& element_budget, bool& got_on) {
+    bool moved = false;
+    const bool complete = advance_round(transport, lane, element_budget, moved);
+    if (complete) {
+        ++lanes_[lane].round;
+        enter_round(transport, lane);
+    }
+    got_on = got_on || moved || complete;
+    return complete || (moved && element_budget > 0);
 }
 
 // True when the round is complete: all its sends are with the kernel, all receives have come, the sum stands.

@@ -58,7 +58,7 @@ private:
     void post_receives(Transport& transport, size_t lane);
     void post_sends(Transport& transport, const schedule::Round& round);
     void post_rest(Transport& transport, Message& message);
-    bool advance_lane(Transport& transport, size_t lane, int64_t& element_budget);
+    bool advance_lane(Transport& transport, size_t lane, int64_t& element_budget, bool& got_on);
     bool advance_round(Transport& transport, size_t lane, int64_t& element_budget, bool& got_on);
     bool advance_move(Transport& transport, uint32_t move_index, int64_t& element_budget, bool& got_on);
     bool advance_sum(LaneState& state, const schedule::Round& round, int64_t& element_budget, bool& got_on);

@@ -24,6 +24,7 @@ constexpr Algorithm kAllAlgorithms[] = {Algorithm::exchange, Algorithm::halving_
 constexpr int64_t kKiB = 1024;
 constexpr int64_t kMiB = 1024 * 1024;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr double kAsGood = 1.03;     // a plan stays in the table until another is better by more
 constexpr int kWidestOneShot = 128;  // more connections at once help nobody
 
 bool has_radix(Algorithm algorithm) { return algorithm == Algorithm::exchange || algorithm == Algorithm::halving_doubling; }
@@ -85,6 +86,12 @@ std::vector<Plan> plans_for(Collective collective, Algorithm algorithm, int rank
     return plans;
 }
 
+// Without those that leave the rank tree, unless nothing is left then.
+void keep_rank_tree(std::vector<Plan>& plans, int rank_count) {
+    const auto leaves = [&](const Plan& plan) { return !follows_rank_tree(plan, rank_count); };
+    if (!std::all_of(plans.begin(), plans.end(), leaves)) std::erase_if(plans, leaves);
+}
+
 // Which algorithms may be taken: the forced one, or all that exist for the collective.
 std::vector<Algorithm> algorithms_for(Collective collective, const std::optional<Algorithm>& forced) {
     if (forced && exists(collective, *forced)) return {*forced};
@@ -100,12 +107,15 @@ std::vector<Algorithm> algorithms_for(Collective collective, const std::optional
 std::vector<Candidate> candidates(Collective collective, int rank_count, int64_t bytes, const LinkModel& link,
                                   std::span<const MeasuredFactor> factors, const SelectorOptions& options) {
     const std::optional<Algorithm> forced = forced_algorithm(options);
-    std::vector<Candidate> list;
+    std::vector<Plan> plans;
     for (const Algorithm algorithm : algorithms_for(collective, forced)) {
-        const double factor = factor_for(algorithm, bytes, factors);
-        for (const Plan& plan : plans_for(collective, algorithm, rank_count, options)) {
-            list.push_back({plan, factor * predicted_us(plan, rank_count, bytes, link)});
-        }
+        const std::vector<Plan> more = plans_for(collective, algorithm, rank_count, options);
+        plans.insert(plans.end(), more.begin(), more.end());
+    }
+    if (options.rank_tree) keep_rank_tree(plans, rank_count);
+    std::vector<Candidate> list;
+    for (const Plan& plan : plans) {
+        list.push_back({plan, factor_for(plan.algorithm, bytes, factors) * predicted_us(plan, rank_count, bytes, link)});
     }
     std::stable_sort(list.begin(), list.end(),
                      [](const Candidate& left, const Candidate& right) { return left.predicted_us < right.predicted_us; });
@@ -125,12 +135,38 @@ std::vector<Selector::Row> rows_by_prediction(Collective collective, int rank_co
                                               std::span<const MeasuredFactor> factors, const SelectorOptions& options) {
     std::vector<Selector::Row> rows;
     for (const int64_t bytes : decided_sizes()) {
-        const Candidate best = candidates(collective, rank_count, bytes, link, factors, options).front();
-        if (rows.empty() || rows.back().choice.plan != best.plan) rows.push_back({bytes, best});
+        const std::vector<Candidate> list = candidates(collective, rank_count, bytes, link, factors, options);
+        const auto is_as_good = [&](const Candidate& one) {
+            return one.plan == rows.back().choice.plan && one.predicted_us <= kAsGood * list.front().predicted_us;
+        };
+        if (rows.empty() || std::none_of(list.begin(), list.end(), is_as_good)) rows.push_back({bytes, list.front()});
         rows.back().up_to_bytes = bytes;
     }
     rows.back().up_to_bytes = kNoLimit;
     return rows;
+}
+
+// `wanted`, or with options.rank_tree the plan nearest to it that follows the tree: all ranks at once instead of a narrower radix,
+// halving and doubling instead of a ring, and a tree where that would be too many connections.
+Plan nearest_on_tree(Plan wanted, int rank_count, const SelectorOptions& options) {
+    if (!options.rank_tree || follows_rank_tree(wanted, rank_count)) return wanted;
+    const std::optional<Algorithm> forced = forced_algorithm(options);
+    std::vector<Plan> nearest{wanted, wanted, wanted, wanted};
+    nearest[0].radix = std::max(rank_count, 2);
+    nearest[1].algorithm = nearest[2].algorithm = Algorithm::halving_doubling;
+    nearest[1].radix = 4;
+    nearest[2].radix = std::max(rank_count, 2);
+    nearest[3].algorithm = Algorithm::tree;
+    nearest[3].chunks = 16;
+    for (Plan plan : nearest) {
+        if (!exists(plan.collective, plan.algorithm) || !follows_rank_tree(plan, rank_count)) continue;
+        if (forced && exists(plan.collective, *forced) && (plan.algorithm != *forced || options.radix != 0)) continue;
+        if (has_radix(plan.algorithm) && plan.radix > kWidestOneShot) continue;
+        if (has_radix(plan.algorithm)) plan.chunks = 1;
+        if (!has_radix(plan.algorithm)) plan.radix = 2;
+        return plan;
+    }
+    return wanted;
 }
 
 // What is known of no link in particular: see docs/collectives.md.
@@ -143,7 +179,7 @@ std::vector<Selector::Row> default_rows(Collective collective, int rank_count, c
         Plan plan{.collective = collective, .algorithm = algorithm};
         if (has_radix(algorithm)) plan.radix = radix;
         if (!has_radix(algorithm)) plan.chunks = chunks;
-        return Selector::Row{up_to, {plan, 0.0}};
+        return Selector::Row{up_to, {nearest_on_tree(plan, rank_count, options), 0.0}};
     };
     if (forced && exists(collective, *forced)) return {row(kNoLimit, *forced, wide)};
     if (rank_count <= 2) return {row(kNoLimit, Algorithm::exchange, 2)};

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,12 +17,15 @@
 
 namespace lockstep {
 
-// What the user may force (comm.algorithm, comm.radix, comm.chunks).
+// What a choice is limited to.
 struct SelectorOptions {
     std::string algorithm = "auto";  // auto | exchange | halving_doubling | ring | tree | double_tree: the allreduce's; the other
                                      // collectives follow where there is such a schedule for them, and choose freely elsewhere
     int radix = 0;                   // of exchange and halving_doubling; 0: chosen
     int chunks = 0;                  // of ring, tree and double_tree; 0: chosen
+    // Only plans whose sums follow the one tree over the ranks (schedule.h), where the number of ranks has any: then a choice
+    // changes times and no bit. What `algorithm` names is taken all the same when none of its plans does.
+    bool rank_tree = false;
 };
 
 // A measured time over the predicted one, for an algorithm near a size. Predictions are multiplied by the factor of the measured
@@ -74,11 +76,5 @@ private:
     int rank_count_ = 1;
     std::vector<Row> rows_[kCollectives];  // by collective, growing bytes; never empty
 };
-
-// The table of an earlier start on the same machines. `fingerprint`: text of all that the measurement depends on (hosts, ranks,
-// interfaces, version); another one, or no file, is no table. A damaged file is no table and a warning.
-void save_selector(const std::filesystem::path& file, std::string_view fingerprint,
-                   const Selector& selector);  // atomic; DeviceError
-std::optional<Selector> load_selector(const std::filesystem::path& file, std::string_view fingerprint);
 
 }  // namespace lockstep

@@ -10,9 +10,6 @@
 
 #include "collectives/selector.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/hash.h"
-#include "core/log.h"
 
 namespace lockstep {
 
@@ -96,45 +93,6 @@ Selector Selector::from_text(std::string_view text) {
         refuse(number, fmt::format("the rows of {} end too early", to_string(collective)));
     }
     return selector;
-}
-
-namespace {
-
-std::string checksum_of(std::string_view fingerprint, std::string_view body) {
-    return hash_hex(hash_text(body, hash_text(fingerprint)));
-}
-
-}  // namespace
-
-// fingerprint's hash, checksum over everything, then the table.
-void save_selector(const std::filesystem::path& file, std::string_view fingerprint, const Selector& selector) {
-    const std::string body = selector.to_text();
-    write_file_atomically(
-        file, fmt::format("cluster {}\nchecksum {}\n{}", hash_hex(hash_text(fingerprint)), checksum_of(fingerprint, body), body));
-}
-
-std::optional<Selector> load_selector(const std::filesystem::path& file, std::string_view fingerprint) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(file, ignored)) return std::nullopt;
-    try {
-        const std::string content = read_file(file);
-        const size_t first_end = content.find('\n');
-        const std::string cluster = content.substr(0, first_end);
-        constexpr size_t kHexDigits = 16;
-        constexpr std::string_view kCluster = "cluster ";
-        if (!cluster.starts_with(kCluster) || cluster.size() != kCluster.size() + kHexDigits) throw DataError("no cluster line");
-        if (cluster.substr(kCluster.size()) != hash_hex(hash_text(fingerprint))) return std::nullopt;  // of other machines
-        const size_t second_end = content.find('\n', first_end + 1);
-        if (second_end == std::string::npos) throw DataError("cut off");
-        const std::string body = content.substr(second_end + 1);
-        if (content.substr(first_end + 1, second_end - first_end - 1) != "checksum " + checksum_of(fingerprint, body)) {
-            throw DataError("checksum differs");
-        }
-        return Selector::from_text(body);
-    } catch (const DataError& error) {
-        log::warn("{}: damaged ({}); the links are measured anew", file.string(), error.what());
-        return std::nullopt;
-    }
 }
 
 }  // namespace lockstep

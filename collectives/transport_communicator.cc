@@ -1,5 +1,6 @@
 #include "collectives/transport_communicator.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -24,11 +25,17 @@ using schedule::Collective;
 
 constexpr int64_t kPatienceNs = 100'000'000;  // wake() and arriving bytes end a wait before
 constexpr size_t kSmallBytes = 64 << 10;      // up to here the caller itself sends off what it starts
+constexpr int64_t kSpinNs = 2'000'000;        // a caller that waits for a small one looks around that long before it sleeps
 constexpr int kNicer = 5;                     // the thread yields to those that compute
 constexpr int kWorldGroup = 0;
 constexpr int kNodeGroup = 1;
 constexpr int kRailGroup = 2;
 constexpr uint64_t kNumbersPerTicket = 4;  // an operation takes up to three turns in the engine
+
+bool more_cores_than(int rank_count) {
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > rank_count;
+}
 
 int64_t thread_cpu_ns() {
     timespec time{};
@@ -43,22 +50,18 @@ std::string text_for(std::string_view what, int rank, const CollectiveLabel& lab
     return failure_text(what, rank, label, waited_ns);
 }
 
-// Where a rank is in its world.
-struct Place {
-    int32_t node = 0;
-    int32_t local_rank = 0;
-    int32_t local_size = 1;
-};
+// Of ranks that only meet: one number each.
+schedule::Plan meeting_plan(int rank_count) {
+    return {.collective = Collective::allreduce, .algorithm = schedule::Algorithm::exchange, .radix = std::clamp(rank_count, 2, 8)};
+}
 
 }  // namespace
 
 TransportCommunicator::TransportCommunicator(const World& world, const CommunicatorOptions& options, Parts parts)
     : world_(world),
       parts_(std::move(parts)),
-      choice_(options.plan),
-      plan_options_(options.plan),
-      wire_(options.wire),
-      delay_ns_per_kib_(options.test_delay_ns_per_kib),
+      options_(options),
+      spin_ns_(more_cores_than(world.local_size) ? kSpinNs : 0),
       idle_period_ns_(std::clamp<int64_t>(options.timeout_ms * 1'000'000 / 16, 5'000'000, 50'000'000)) {
     if (!parts_.one_thread) make_parts();
     // Signals are the program's business: the thread inherits a mask that blocks them all, and with them SIGPIPE.
@@ -87,44 +90,28 @@ TransportCommunicator::~TransportCommunicator() {
 
 void TransportCommunicator::make_parts() {
     transport_ = parts_.make_transport();
-    std::vector<int> everybody(static_cast<size_t>(world_.size));
-    for (int rank = 0; rank < world_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
-    engine_ = std::make_unique<ScheduleEngine>(*transport_, world_.rank, std::vector<std::vector<int>>{everybody}, EngineOptions{});
-    if (!parts_.make_node_memory) return;
-    std::vector<std::vector<int>> groups = agree_on_groups();
-    engine_ = std::make_unique<ScheduleEngine>(*transport_, world_.rank, std::move(groups), EngineOptions{});
+    Tuner tuner(*transport_, world_, options_, parts_.name);
+    engine_ = std::make_unique<ScheduleEngine>(*transport_, world_.rank, groups_of(tuner.places()), EngineOptions{});
+    if (parts_.make_node_memory) {
+        int rail_count = world_.local_size;
+        int most_local_ranks = 1;
+        for (const RankPlace& place : tuner.places()) {
+            rail_count = std::min(rail_count, place.local_size);
+            most_local_ranks = std::max(most_local_ranks, place.local_size);
+        }
+        if (most_local_ranks > 1) node_ = parts_.make_node_memory(rail_count);
+    }
+    tuning_ = tuner.agree(node_ != nullptr);
 }
 
-// Everybody learns where everybody is, by the first operation; then who makes up this rank's node and rail.
-std::vector<std::vector<int>> TransportCommunicator::agree_on_groups() {
-    constexpr size_t kPlaceBytes = 16;
-    std::vector<std::byte> bytes(kPlaceBytes * static_cast<size_t>(world_.size));
-    const Place mine{world_.node, world_.local_rank, world_.local_size};
-    std::memcpy(bytes.data() + kPlaceBytes * static_cast<size_t>(world_.rank), &mine, sizeof mine);
-    Operation operation{.kind = OperationKind::allgather, .label = {.what = "places of the ranks"}};
-    operation.byte_count = kPlaceBytes;
-    const int handle = engine_->start({.number = 1,
-                                       .operation = OperationSignature::of(operation, -1),
-                                       .plan = choice_.choose(Collective::allgather, bytes.size(), world_.size),
-                                       .format = {DataType::u8, DataType::u8},
-                                       .data = bytes.data(),
-                                       .element_count = static_cast<int64_t>(bytes.size())});
-    while (!engine_->finished(handle)) transport_->progress(engine_->advance() ? 0 : kPatienceNs);
-    engine_->release(handle);
-
+// All ranks, those of this node, and those of this rank's rail.
+std::vector<std::vector<int>> TransportCommunicator::groups_of(std::span<const RankPlace> places) const {
     std::vector<std::vector<int>> groups(3);
-    int rail_count = world_.local_size;
-    int most_local_ranks = 1;
-    for (int rank = 0; rank < world_.size; ++rank) {
-        Place place;
-        std::memcpy(&place, bytes.data() + kPlaceBytes * static_cast<size_t>(rank), sizeof place);
-        rail_count = std::min(rail_count, place.local_size);
-        most_local_ranks = std::max(most_local_ranks, place.local_size);
-        groups[kWorldGroup].push_back(rank);
-        if (place.node == world_.node) groups[kNodeGroup].push_back(rank);
-        if (place.local_rank == world_.local_rank) groups[kRailGroup].push_back(rank);
+    for (const RankPlace& place : places) {
+        groups[kWorldGroup].push_back(place.rank);
+        if (place.node == world_.node) groups[kNodeGroup].push_back(place.rank);
+        if (place.local_rank == world_.local_rank) groups[kRailGroup].push_back(place.rank);
     }
-    if (most_local_ranks > 1) node_ = parts_.make_node_memory(rail_count);
     return groups;
 }
 
@@ -139,11 +126,10 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
     const Operation& operation = slot.operation;
     const DataType value = operation.sums() ? operation.type : DataType::u8;
     const bool converts = operation.label.may_round && value == DataType::f32;
-    const ElementFormat format{value, converts ? wire_ : value};
+    const ElementFormat format{value, converts ? options_.wire : value};
     if (node_ != nullptr && operation.kind == OperationKind::allreduce && !data.empty()) {
         slot.node_offset = node_->offset_of(data.data(), data.size());
-        const bool takes_nodes = plan_options_.algorithm == "auto" || plan_options_.algorithm == "hierarchical";
-        if (!takes_nodes || data.size() < static_cast<size_t>(plan_options_.hierarchical_from_bytes)) slot.node_offset = -1;
+        if (static_cast<int64_t>(data.size()) < tuning_.hierarchical_from_bytes) slot.node_offset = -1;
     }
     ScheduleRequest& request = slot.request;
     request = {.number = kNumbersPerTicket * operation.sequence,
@@ -158,17 +144,17 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
         request.element_count = 1;
         collective = Collective::allreduce;
     }
-    int rank_count = world_.size;
+    const Selector* selector = &tuning_.flat;
     if (slot.node_offset >= 0) {
         const auto [first, last] = node_->own_slice(request.element_count);
         request.data += static_cast<size_t>(first) * format.value_bytes();
         request.element_count = last - first;
         request.group = kRailGroup;
         request.stable = true;
-        rank_count = world_.node_count;
+        selector = &*tuning_.rails;
     }
-    const size_t bytes = static_cast<size_t>(request.element_count) * request.format.value_bytes();
-    request.plan = choice_.choose(collective, bytes, rank_count, operation.root);
+    const auto bytes = static_cast<int64_t>(static_cast<size_t>(request.element_count) * request.format.value_bytes());
+    request.plan = selector->choose(collective, bytes, operation.root);
 }
 
 uint64_t TransportCommunicator::issue(const Operation& operation, Collective collective, std::span<std::byte> data) {
@@ -248,10 +234,11 @@ void TransportCommunicator::drive_until_finished(uint64_t ticket) {
         return throw_if_failed(ticket, nullptr);
     }
     ++callers_;
+    const bool small = slot_of(ticket).operation.byte_count <= kSmallBytes;
     if (thread_drives_) transport_->wake();
     {
         const std::lock_guard driving(drive_);
-        drive([&] { return collected_ >= ticket; });
+        drive([&] { return collected_ >= ticket; }, small ? spin_ns_ : 0);
     }
     --callers_;
     const std::lock_guard lock(mutex_);
@@ -340,10 +327,12 @@ void TransportCommunicator::thread_loop() {
             if (is_idle) {
                 look_around();
             } else {
-                drive([&] {
-                    const std::lock_guard reading(mutex_);
-                    return callers_ > 0 || issued_ == collected_;
-                });
+                drive(
+                    [&] {
+                        const std::lock_guard reading(mutex_);
+                        return callers_ > 0 || issued_ == collected_;
+                    },
+                    0);
             }
             thread_drives_ = false;
         }
@@ -365,13 +354,18 @@ void TransportCommunicator::guarded(const Action& action) {
     cpu_ns_ += thread_cpu_ns() - start_cpu_ns;
 }
 
+// Sleeping and waking cost more than a small message: for `spin_ns` after the last progress the driver only yields.
 template <typename Until>
-void TransportCommunicator::drive(const Until& until) {
+void TransportCommunicator::drive(const Until& until, int64_t spin_ns) {
     guarded([&] {
+        int64_t spin_end_ns = 0;
         while (true) {
             const bool got_on = step();
             if (until()) return;
-            transport_->progress(got_on ? 0 : patience_ns());
+            if (spin_ns > 0 && (got_on || spin_end_ns == 0)) spin_end_ns = now_ns() + spin_ns;
+            const bool spins = spin_ns > 0 && now_ns() < spin_end_ns;
+            const bool moved = transport_->progress(got_on || spins ? 0 : patience_ns());
+            if (spins && !moved && !got_on) sched_yield();
         }
     });
 }
@@ -451,7 +445,7 @@ void TransportCommunicator::meet_node(Slot& slot, Stage stage) {
                             .data = reinterpret_cast<std::byte*>(&slot.meeting),
                             .element_count = 1,
                             .group = kNodeGroup};
-    request.plan = choice_.choose(Collective::allreduce, sizeof slot.meeting, world_.local_size);
+    request.plan = meeting_plan(world_.local_size);
     slot.stage = stage;
     slot.handle = engine_->start(request);
 }
@@ -459,8 +453,8 @@ void TransportCommunicator::meet_node(Slot& slot, Stage stage) {
 // Tests may ask for a slow network: transfers then follow each other as on a line of that speed.
 void TransportCommunicator::enter_end(Slot& slot) {
     slot.stage = Stage::done;
-    if (delay_ns_per_kib_ == 0) return;
-    const auto delay_ns = static_cast<int64_t>(slot.operation.byte_count) * delay_ns_per_kib_ / 1024;
+    if (options_.test_delay_ns_per_kib == 0) return;
+    const auto delay_ns = static_cast<int64_t>(slot.operation.byte_count) * options_.test_delay_ns_per_kib / 1024;
     delayed_until_ns_ = slot.not_before_ns = std::max(delayed_until_ns_, slot.times.arrived_ns) + delay_ns;
     slot.stage = Stage::delayed;
 }
@@ -480,7 +474,7 @@ void TransportCommunicator::collect() {
 
 int64_t TransportCommunicator::patience_ns() const {
     int64_t patience_ns = kPatienceNs;
-    for (uint64_t ticket = collected_ + 1; delay_ns_per_kib_ > 0 && ticket <= started_; ++ticket) {
+    for (uint64_t ticket = collected_ + 1; options_.test_delay_ns_per_kib > 0 && ticket <= started_; ++ticket) {
         const Slot& slot = slots_[ticket % kHistory];
         if (slot.stage == Stage::delayed) patience_ns = std::clamp<int64_t>(slot.not_before_ns - now_ns(), 0, patience_ns);
     }

@@ -21,9 +21,9 @@
 #include "collectives/communicator.h"
 #include "collectives/node_memory.h"
 #include "collectives/operation.h"
-#include "collectives/plan_choice.h"
 #include "collectives/schedule_engine.h"
 #include "collectives/transport.h"
+#include "collectives/tuner.h"
 
 namespace lockstep {
 
@@ -44,7 +44,8 @@ public:
     const World& world() const override { return world_; }
     std::string_view name() const override { return parts_.name; }
     MemoryPool& gradient_pool() override;
-    DataType wire() const override { return wire_; }
+    DataType wire() const override { return options_.wire; }
+    const Tuning* tuning() const override { return &tuning_; }
 
     using Communicator::allreduce;
     using Communicator::reduce_scatter;
@@ -90,12 +91,12 @@ private:
 
     // The driver's: drive_ held, mutex_ not.
     void make_parts();
-    std::vector<std::vector<int>> agree_on_groups();
+    std::vector<std::vector<int>> groups_of(std::span<const RankPlace> places) const;
     template <typename Action>
     void guarded(const Action& action);  // keeps a failure and counts processor time
     template <typename Until>
-    void drive(const Until& until);  // waits, until `until()` or a failure
-    void look_around();              // does what can be done now
+    void drive(const Until& until, int64_t spin_ns);  // waits, until `until()` or a failure
+    void look_around();                               // does what can be done now
     bool step();
     bool start_issued();
     bool advance(Slot& slot);
@@ -110,12 +111,12 @@ private:
 
     const World world_;
     const Parts parts_;
-    const PlanChoice choice_;
-    const PlanOptions plan_options_;
-    const DataType wire_;
-    const int64_t delay_ns_per_kib_;
+    const CommunicatorOptions options_;
+    const int64_t spin_ns_;
     const int64_t idle_period_ns_;
     HeapPool heap_;
+
+    Tuning tuning_;  // set at the start
 
     // Touched by the driver.
     std::mutex drive_;

@@ -70,6 +70,12 @@ private:
             fail("run.reproducible",
                  "any_world needs the same number of compute threads in every world; set train.threads, say to 1");
         }
+        if (experiment_.comm.wire != "fp32") {
+            fail("run.reproducible",
+                 fmt::format("any_world needs exact sums, and comm.wire {} rounds them where the number of ranks says; set "
+                             "comm.wire=fp32",
+                             experiment_.comm.wire));
+        }
     }
 
     void check_batch() const {

@@ -101,13 +101,13 @@ struct Experiment {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo
         std::string mpi = "auto";      // auto | openmpi | mpich
         bool shared_memory = true;
-        std::string algorithm = "auto";  // auto | exchange | halving_doubling | ring | tree | double_tree | hierarchical
-        int64_t algorithm_radix = 0;     // 0: auto
-        int64_t chunks = 0;              // 0: auto
-        int64_t exchange_below_bytes = 64 << 10;
-        int64_t ring_from_bytes = 4 << 20;
-        int64_t hierarchical_from_bytes = 16 << 10;
-        std::string wire = "fp32";  // fp32 | bf16 | fp16
+        std::string algorithm = "auto";        // auto | exchange | halving_doubling | ring | tree | double_tree | hierarchical
+        int64_t algorithm_radix = 0;           // 0: auto
+        int64_t chunks = 0;                    // 0: auto
+        int64_t hierarchical_from_bytes = -1;  // -1: auto
+        std::string probe = "auto";            // auto | never
+        std::string tuning;                    // cache folder; empty: the user's
+        std::string wire = "fp32";             // fp32 | bf16 | fp16
         int64_t bucket_bytes = 8 << 20;
         int64_t last_bucket_bytes = 0;  // 0: auto, an eighth of the gradients, at most 1 MiB
         bool overlap = true;

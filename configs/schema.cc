@@ -27,7 +27,8 @@ std::vector<SchemaRow> run_rows() {
          .field = [](Experiment& e) -> Field { return &e.run.reproducible; },
          .doc =
              "`same_world`: a run repeated on the same number of ranks gives the same bits. `any_world`: so does one on 1, 2, 4, "
-             "8, ... ranks; the virtual workers of a step and the ranks are powers of two and train.threads is a number.",
+             "8, ... ranks; the virtual workers of a step and the ranks are powers of two, train.threads is a number and comm.wire "
+             "fp32.",
          .choices = {"same_world", "any_world"}},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
@@ -272,9 +273,11 @@ std::vector<SchemaRow> comm_rows() {
          "false: native talks TCP inside a node too."},
         {.name = "comm.algorithm",
          .field = [](Experiment& e) -> Field { return &e.comm.algorithm; },
-         .doc =
-             "The schedule of an allreduce over TCP; `auto`: by size and number of ranks; `hierarchical`: first inside the nodes, "
-             "then between them. The others run over all ranks, whatever their nodes.",
+         .doc = "The schedule of an allreduce over TCP or MPI; `auto`: the fastest whose sums follow one tree over the ranks, by "
+                "size and "
+                "links (comm.probe); `hierarchical`: first inside the nodes, then between them. The others run over all ranks, "
+                "whatever "
+                "their nodes; ring and double_tree of more than two ranks add up in an order of their own.",
          .choices = {"auto", "exchange", "halving_doubling", "ring", "tree", "double_tree", "hierarchical"}},
         {.name = "comm.algorithm_radix",
          .field = [](Experiment& e) -> Field { return &e.comm.algorithm_radix; },
@@ -286,21 +289,23 @@ std::vector<SchemaRow> comm_rows() {
          .doc = "Of ring, tree and double_tree: pieces that follow each other through the schedule.",
          .range = {.min = 1, .max = 1024},
          .keyword = Keyword{"auto", 0}},
-        {.name = "comm.exchange_below",
-         .field = [](Experiment& e) -> Field { return &e.comm.exchange_below_bytes; },
-         .doc = "Algorithm `auto`: smaller sums are exchanged whole, larger ones scattered and gathered.",
-         .unit = ValueUnit::bytes,
-         .range = {.min = 0, .max = 1e12}},
-        {.name = "comm.ring_from",
-         .field = [](Experiment& e) -> Field { return &e.comm.ring_from_bytes; },
-         .doc = "Algorithm `auto` on more than 8 ranks: a ring where the share of each rank is at least this.",
-         .unit = ValueUnit::bytes,
-         .range = {.min = 0, .max = 1e12}},
         {.name = "comm.hierarchical_from",
          .field = [](Experiment& e) -> Field { return &e.comm.hierarchical_from_bytes; },
-         .doc = "Over several nodes: gradients of at least this size are summed inside the nodes first.",
+         .doc = "Over several nodes: gradients of at least this size are summed inside the nodes first. `auto`: by predicted time "
+                "where both ways give the same bits (equal nodes of 1, 2, 4, 8, ... ranks), else all.",
          .unit = ValueUnit::bytes,
-         .range = {.min = 0, .max = 1e12}},
+         .range = {.min = 0, .max = 1e12},
+         .keyword = Keyword{"auto", -1}},
+        {.name = "comm.probe",
+         .field = [](Experiment& e) -> Field { return &e.comm.probe; },
+         .doc =
+             "By what `auto` chooses schedules over TCP and MPI: `auto`: the table that `lockstep tune` has kept for these "
+             "machines "
+             "and settings, else links measured at the start, in under a second; `never`: a fixed table. The choice changes times "
+             "and no bit; with comm.wire other than fp32 it would, so the fixed table is taken there.",
+         .choices = {"auto", "never"}},
+        {"comm.tuning", [](Experiment& e) -> Field { return &e.comm.tuning; },
+         "Folder of the tables that `lockstep tune` keeps; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep. Rank 0 reads it."},
         {.name = "comm.wire",
          .field = [](Experiment& e) -> Field { return &e.comm.wire; },
          .doc = "Type in which gradients travel over TCP; sums are made in fp32. `bf16` and `fp16` halve the bytes and round every "

@@ -23,14 +23,16 @@
 #include "launch/child_process.h"
 #include "launch/line_splitter.h"
 #include "launch/verdict.h"
+#include "net/open_files.h"
 #include "net/store.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr size_t kKeptLines = 8;   // of each stream of a rank, for the closing lines
-constexpr int64_t kDrainMs = 500;  // for output after the last rank has ended
+constexpr size_t kSpareFiles = 16;  // of the store, signals, and a start
+constexpr size_t kKeptLines = 8;    // of each stream of a rank, for the closing lines
+constexpr int64_t kDrainMs = 500;   // for output after the last rank has ended
 constexpr std::array kHandledSignals{SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 std::string host_name() {
@@ -165,6 +167,7 @@ public:
     }
 
     int run() {
+        make_room();
         start_store();
         for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) start_rank(local_rank);
         while (any_running()) {
@@ -178,6 +181,14 @@ public:
     }
 
 private:
+    // Two pipes and two logs per rank, a client of the store per rank of the job, and what is open for a moment at a start.
+    void make_room() const {
+        const auto here = static_cast<size_t>(options_.nproc_per_node);
+        const size_t clients = options_.node_rank == 0 ? here * static_cast<size_t>(options_.node_count) : 0;
+        reserve_open_files((options_.log_dir.empty() ? 2 : 4) * here + clients + kSpareFiles,
+                           fmt::format("a launcher of {} ranks", options_.nproc_per_node));
+    }
+
     void start_store() {
         const bool one_node = options_.node_count == 1;
         port_ = options_.master_port;

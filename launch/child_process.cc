@@ -25,12 +25,13 @@ struct PipePair {
     Pipe reading, writing;
 };
 
+[[noreturn]] void throw_no_file(const char* what) {
+    throw DeviceError(fmt::format("{} for a rank: {}; raise the limit of open files (ulimit -n)", what, std::strerror(errno)));
+}
+
 PipePair make_pipe() {
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-        throw DeviceError(
-            fmt::format("no pipe for a rank's output: {}; raise the limit of open files (ulimit -n)", std::strerror(errno)));
-    }
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw_no_file("no pipe");
     return {Pipe(ends[0]), Pipe(ends[1])};
 }
 
@@ -84,6 +85,7 @@ void Pipe::close() {
 ChildProcess start_child(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
     PipePair output = make_pipe(), error = make_pipe(), report = make_pipe();
     const Pipe input(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (input.descriptor() < 0) throw_no_file("no empty input");
     const std::vector<char*> arguments = pointers_to(command), variables = pointers_to(environment);
     const ChildPlan plan{arguments.data(),
                          variables.data(),

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,7 +19,7 @@ namespace {
 constexpr int64_t kAttemptMs = 250;  // on one port, before the next is tried
 constexpr int64_t kProbeMs = 200;
 constexpr int64_t kClockSlackMs = 50;
-constexpr auto kLastQuestions = std::chrono::milliseconds(500);
+constexpr int64_t kLastQuestionsMs = 500;
 constexpr int kMaxPort = 65'535;
 
 std::string this_process() {
@@ -132,20 +130,22 @@ void wait_for_all(const World& world, Store& store, const Deadline& deadline, in
 
 }  // namespace
 
+Rendezvous::~Rendezvous() {
+    store.reset();
+    if (server != nullptr) server->wait_until_left(kLastQuestionsMs);
+}
+
 Rendezvous meet(const World& world, int64_t timeout_ms) {
-    if (world.size == 1) return {nullptr, make_memory_store()};
-    const Deadline deadline = Deadline::after_ms(timeout_ms);
     Rendezvous rendezvous;
+    if (world.size == 1) {
+        rendezvous.store = make_memory_store();
+        return rendezvous;
+    }
+    const Deadline deadline = Deadline::after_ms(timeout_ms);
     if (world.rank == 0 && world.launcher != "lockstep") rendezvous.server = start_server(world);
     rendezvous.store = connect(world, rendezvous.server.get(), deadline, timeout_ms);
     check_in(world, *rendezvous.store);
-    try {
-        wait_for_all(world, *rendezvous.store, deadline, timeout_ms);
-    } catch (const CommError&) {
-        // The others ask the store that lives here who is missing: it outlasts their deadlines, which are close to this one.
-        if (rendezvous.server != nullptr) std::this_thread::sleep_for(kLastQuestions);
-        throw;
-    }
+    wait_for_all(world, *rendezvous.store, deadline, timeout_ms);  // when ranks are missing, the others ask for them until the end
     return rendezvous;
 }
 

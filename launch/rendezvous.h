@@ -10,8 +10,14 @@
 namespace lockstep {
 
 // The server lives on rank 0, unless the launcher serves the store. It must outlive every rank's use of the store: keep the
-// Rendezvous until the last collective has ended.
+// Rendezvous until the last collective has ended. Its end leaves the other ranks half a second for what they still ask, so that a
+// fault which all ranks find in the store is not hidden by rank 0's leaving first.
 struct Rendezvous {
+    Rendezvous() = default;
+    Rendezvous(Rendezvous&&) = default;
+    Rendezvous& operator=(Rendezvous&&) = default;
+    ~Rendezvous();
+
     std::unique_ptr<StoreServer> server;
     std::unique_ptr<Store> store;
 };

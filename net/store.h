@@ -34,6 +34,8 @@ public:
     static std::unique_ptr<StoreServer> start(const Options& options);
     virtual ~StoreServer() = default;
     virtual int port() const = 0;
+    // Returns when no client is connected any more, or after `timeout_ms`.
+    virtual void wait_until_left(int64_t timeout_ms) = 0;
 };
 
 struct StoreClientOptions {

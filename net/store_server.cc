@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <limits>
@@ -61,7 +63,7 @@ std::string answer_text(Status status, std::string_view text) {
     return message.take_frame();
 }
 
-// All state belongs to the serving thread.
+// All state but the count of clients belongs to the serving thread.
 class Server final : public StoreServer {
 public:
     Server(FileHandle listener, std::string job_id)
@@ -84,6 +86,11 @@ public:
 
     int port() const override { return port_; }
 
+    void wait_until_left(int64_t timeout_ms) override {
+        const Deadline deadline = Deadline::after_ms(timeout_ms);
+        while (client_count_.load() > 0 && !deadline.expired()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+
 private:
     void serve() {
         sigset_t all;
@@ -97,6 +104,7 @@ private:
             }
             answer_expired_waits();
             clients_.remove_if([](const Client& client) { return client.dead; });
+            client_count_ = clients_.size();
         }
     }
 
@@ -308,6 +316,7 @@ private:
     std::vector<pollfd> poll_set_;  // stop, listener, then clients_ in order
     std::list<Client> clients_;
     KeyValueTable table_;
+    std::atomic<size_t> client_count_ = 0;  // for other threads
     std::thread thread_;
 };
 

@@ -132,7 +132,7 @@ public:
         const Manifest manifest = in_common([&] { return find_start(); });
         compile();
         const RunFacts facts = make_facts();
-        if (job_.world.is_leader()) write_file_atomically(fs::path(experiment_.run.dir) / "config.yaml", experiment_.resolved_yaml);
+        if (job_.world.is_leader()) write_run_files();
         const auto recorder = Recorder::create(
             {.run_dir = experiment_.run.dir, .start_step = manifest.step, .tensorboard = experiment_.report.tensorboard}, facts);
         print_start(facts, manifest);
@@ -144,6 +144,12 @@ public:
     }
 
 private:
+    void write_run_files() const {
+        write_file_atomically(fs::path(experiment_.run.dir) / "config.yaml", experiment_.resolved_yaml);
+        if (communicator_.tuning() == nullptr) return;
+        write_file_atomically(fs::path(experiment_.run.dir) / "comm_tuning.txt", communicator_.tuning()->to_text());
+    }
+
     std::optional<GradientTree> make_tree() {
         if (!experiment_.run.any_world()) return std::nullopt;
         return std::make_optional<GradientTree>(replica_.arena(), setup_.sampler->workers_in_full_step() / job_.world.size,
@@ -303,6 +309,10 @@ private:
         log::info("{}: {}, {} parameters, {}", facts.name, facts.model, facts.parameter_count, facts.backend);
         log::info("world: {} ranks on {} nodes, started by {}, communication {}", facts.world_size, job_.world.node_count,
                   job_.world.launcher, facts.communicator);
+        if (const Tuning* tuning = communicator_.tuning()) {
+            log::info("schedules: from {}; comm_tuning.txt holds the table{}{}", tuning->origin, tuning->links ? "; " : "",
+                      tuning->describe_links());
+        }
         log::info("batch: {} images a step = {} virtual workers x {}, {} to {} virtual workers per rank", experiment_.batch.global,
                   sampler.workers_in_step(0), experiment_.batch.per_replica, sampler.workers_in_step(0) / facts.world_size,
                   (sampler.workers_in_step(0) + facts.world_size - 1) / facts.world_size);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,6 +18,7 @@ namespace lockstep::tcp {
 namespace {
 
 constexpr int kFramesPerPass = 16;
+constexpr size_t kWakeBytes = size_t{64} << 10;  // of a large message: worth waking up for
 
 }  // namespace
 
@@ -78,7 +80,10 @@ size_t Connection::read_some() {
         staged_last_ = bytes - placed;
         consume_staged();
         // A short read means that the queue is empty; the next bytes bring a new event.
-        if (bytes < room.size() + staging_.size() && !hung_up_) readable_ = false;
+        if (bytes < room.size() + staging_.size() && !hung_up_) {
+            readable_ = false;
+            set_low_water();
+        }
     } else if (got == 0) {
         close_with("it closed the connection");
     } else if (errno == EAGAIN) {
@@ -90,6 +95,14 @@ size_t Connection::read_some() {
     return inbox_.data_bytes() - before;
 }
 
+// Inside a large payload a sleeper is not woken for each packet. What is asked for always comes: it belongs to the frame under way.
+void Connection::set_low_water() {
+    const auto bytes = static_cast<int>(std::clamp<size_t>(inbox_.payload_room().size(), 1, kWakeBytes));
+    if (bytes == low_water_) return;
+    low_water_ = bytes;
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &low_water_, sizeof low_water_);
+}
+
 size_t Connection::write_some() {
     size_t moved = 0;
     for (int frames = 0; frames < kFramesPerPass && writable_ && !write_broken_;) {
@@ -99,7 +112,8 @@ size_t Connection::write_some() {
         msghdr message{};
         message.msg_iov = pieces.data();
         message.msg_iovlen = static_cast<size_t>(count);
-        const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        const bool holds_back = outbox_.more_follows() && frames + 1 < kFramesPerPass;
+        const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT | (holds_back ? MSG_MORE : 0));
         if (sent >= 0) {
             moved += outbox_.wrote(static_cast<size_t>(sent));
             ++frames;

@@ -44,6 +44,7 @@ private:
     size_t read_some();
     size_t write_some();
     void consume_staged();
+    void set_low_water();
     void close_with(std::string reason);
 
     const int peer_;
@@ -58,6 +59,7 @@ private:
     bool closed_ = false;
     std::string close_reason_;
     int64_t user_timeout_ms_ = 0;
+    int low_water_ = 1;  // bytes that must be there before the kernel says so
     // Bytes read ahead: headers and small messages come with one system call, and of a large chunk at most this much is copied.
     std::array<std::byte, 4096> staging_;
     size_t staged_first_ = 0;

@@ -30,6 +30,8 @@ public:
     // The bytes to write next, in up to two pieces; the count of pieces is 0 when there is nothing.
     using Pieces = std::array<iovec, 2>;
     int next(Pieces& pieces);
+    // Another message is posted behind the frame under way: the kernel may put them into one packet.
+    bool more_follows() const { return message_ != nullptr && posted_.first() != nullptr && posted_.first()->next != nullptr; }
     // How many of them have been written. Returns how many were message payload.
     size_t wrote(size_t bytes);
 

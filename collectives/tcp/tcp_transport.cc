@@ -1,6 +1,5 @@
 #include "collectives/tcp/tcp_transport.h"
 
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -34,11 +33,6 @@ constexpr int64_t kAbortPatienceNs = 300 * kMs;     // to bring an abort to peer
 constexpr int64_t kGoodbyePatienceNs = 1000 * kMs;  // to bring the last bytes across in order
 constexpr uint32_t kWakeIndex = UINT32_MAX;
 
-bool more_cores_than(int rank_count) {
-    cpu_set_t allowed;
-    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > rank_count;
-}
-
 class TcpTransport final : public Transport {
 public:
     TcpTransport(const World& world, std::vector<tcp::Link> links, const TcpOptions& options)
@@ -46,7 +40,6 @@ public:
           timeout_ns_(options.timeout_ms * kMs),
           timeout_ms_(options.timeout_ms),
           heartbeat_ns_(std::min(options.heartbeat_ms, std::max<int64_t>(options.timeout_ms / 4, 1)) * kMs),
-          busy_poll_ns_(more_cores_than(world.local_size) ? options.busy_poll_ns : 0),
           by_rank_(static_cast<size_t>(world.size)),
           epoll_(epoll_create1(EPOLL_CLOEXEC)),
           wake_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -97,9 +90,8 @@ public:
             if (looks_at_clock) check_peers(now);
             if (moved > 0) return true;
             if (woken || now - start_ns >= patience_ns) return false;
-            const bool spins = now - start_ns < busy_poll_ns_;
             const int64_t end_ns = std::min(start_ns + patience_ns, next_look_ns_);
-            woken = take_events(spins ? 0 : std::max<int64_t>(end_ns - now, 0));
+            woken = take_events(std::max<int64_t>(end_ns - now, 0));
         }
     }
 
@@ -297,7 +289,6 @@ private:
     const int64_t timeout_ns_;
     const int64_t timeout_ms_;
     const int64_t heartbeat_ns_;
-    const int64_t busy_poll_ns_;
     std::vector<std::unique_ptr<Connection>> by_rank_;  // null: this rank, or not connected
     std::vector<Connection*> connections_;              // those that are
     FileHandle epoll_;

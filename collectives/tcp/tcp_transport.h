@@ -30,7 +30,6 @@ struct TcpOptions {
     std::string congestion_control;          // TCP_CONGESTION; empty: the system's default
     size_t chunk_bytes = size_t{256} << 10;  // of a large message between two looks for a more urgent one
     size_t kept_bytes = size_t{4} << 20;     // per peer, of messages that come before their receive is posted
-    int64_t busy_poll_ns = 50'000;           // before sleeping, where there are more cores than ranks
     std::vector<int> peers;                  // ranks to connect to, the relation symmetric; empty: all others
     // Equal on all ranks, as job_secret_from_environment() of net/secrets.h gives it. Empty on all: rank 0 makes one up and puts it
     // into the store; then who can read the store can join.

@@ -1,16 +1,12 @@
 #include "collectives/selector.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include <gtest/gtest.h>
 
 #include "collectives/schedule/cost_model.h"
 #include "collectives/schedule/simulator.h"
 #include "core/error.h"
-#include "core/files.h"
 
 namespace lockstep {
 namespace {
@@ -138,38 +134,6 @@ TEST(Selector, RefusesTextThatIsNotATable) {
                                         "lockstep-selector 1\nranks 0\n" + text.substr(text.find("allreduce"))};
     for (const std::string& broken : broken_texts) {
         EXPECT_THROW(Selector::from_text(broken), DataError) << broken;
-    }
-}
-
-class SelectorFile : public testing::Test {
-protected:
-    SelectorFile() { std::filesystem::create_directories(folder_); }
-    ~SelectorFile() override { std::filesystem::remove_all(folder_); }
-
-    const std::filesystem::path folder_ =
-        std::filesystem::path(testing::TempDir()) / ("lockstep-selector-" + std::to_string(::getpid()));
-    const std::filesystem::path file_ = folder_ / "table";
-};
-
-TEST_F(SelectorFile, IsReadBackOnTheSameMachines) {
-    EXPECT_FALSE(load_selector(file_, "hosts a b").has_value());
-    const Selector selector = decided(8, kGigabit);
-    save_selector(file_, "hosts a b", selector);
-    ASSERT_TRUE(load_selector(file_, "hosts a b").has_value());
-    EXPECT_EQ(load_selector(file_, "hosts a b")->to_text(), selector.to_text());
-    EXPECT_FALSE(load_selector(file_, "hosts a c").has_value());
-}
-
-TEST_F(SelectorFile, DamagedInAnyByteIsNoTable) {
-    save_selector(file_, "hosts a b", decided(8, std::nullopt));
-    const std::string whole = read_file(file_);
-    for (size_t at = 0; at < whole.size(); at += 41) {
-        std::string damaged = whole;
-        damaged[at] = static_cast<char>(damaged[at] ^ 1);
-        write_file_atomically(file_, damaged);
-        EXPECT_FALSE(load_selector(file_, "hosts a b").has_value()) << "byte " << at;
-        write_file_atomically(file_, std::string_view(whole).substr(0, at));
-        EXPECT_FALSE(load_selector(file_, "hosts a b").has_value()) << "cut at " << at;
     }
 }
 

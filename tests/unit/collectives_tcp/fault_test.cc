@@ -211,6 +211,17 @@ TEST(TcpFault, WithFewOpenFilesRanksMeetOrAreToldHowManyAreNeeded) {
     }
 }
 
+TEST(TcpFault, ThirtyTwoRanksMeetUnderTheDefaultLimits) {
+    const auto outcomes = ProcessGroup{.size = 32}.run([&](const World& world, Store& store) -> std::string {
+        TcpOptions patient = quick_options();
+        patient.connect_timeout_ms = 20'000;
+        const auto transport = make_tcp_transport(world, store, "test", patient);
+        for (int distance = 1; distance < 32; distance *= 2) exchange_a_byte(*transport, world.rank ^ distance, 1);
+        return "met";
+    });
+    for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.text, "met");
+}
+
 TEST(TcpFault, TheSoftLimitOfOpenFilesIsRaisedWhenThatSuffices) {
     const auto outcomes = ProcessGroup{.size = 8}.run([&](const World& world, Store& store) -> std::string {
         const rlimit limit{.rlim_cur = 12, .rlim_max = 100};

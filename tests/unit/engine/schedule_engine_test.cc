@@ -309,6 +309,31 @@ TEST(ScheduleEngine, HalfTheBytesTravelWithAWireTypeOfTwoBytes) {
     EXPECT_THAT(results, testing::Each(fmt::format("{} {}", 4096 * 4, 4096 * 2)));
 }
 
+// Its owner sleeps when advance() has done nothing, so it must not say so when only its budget has ended.
+TEST(ScheduleEngine, SaysThatItGotOnWhenItsBudgetEnds) {
+    constexpr size_t kCount = 200'000;
+    const EngineOptions options{.eager_bytes = 1 << 20, .sum_budget = 3000};
+    const Body body = [&](ScheduleEngine& engine, Transport& transport, int rank) -> std::string {
+        std::vector<float> data = whole_numbers(rank, kCount);
+        const int handle = engine.start(request_for(
+            {.collective = Collective::allreduce, .algorithm = Algorithm::exchange, .radix = 2}, kFloats, data.data(), kCount, 1));
+        std::string complaint;
+        while (!engine.finished(handle)) {
+            while (transport.progress(20'000'000)) {
+            }
+            while (engine.advance()) {
+            }
+            if (engine.finished(handle)) break;
+            for (int again = 0; again < 1000; ++again) engine.advance();
+            if (engine.finished(handle)) complaint = "advance() said that it did nothing, and did more when it was asked again";
+        }
+        engine.release(handle);
+        return complaint;
+    };
+    const MemoryNetworkOptions network{.max_chunk_bytes = 1 << 16, .link_bytes = 1 << 20};
+    for (const std::string& complaint : run_ranks(2, network, options, body)) EXPECT_EQ(complaint, "");
+}
+
 TEST(ScheduleEngine, ADisagreementNamesBothSides) {
     struct Case {
         Plan plan;

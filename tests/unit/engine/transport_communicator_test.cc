@@ -34,12 +34,12 @@ protected:
         for (int rank = 0; rank < rank_count; ++rank) {
             threads.emplace_back([&, rank] {
                 const World world{.rank = rank, .size = rank_count, .local_rank = rank, .local_size = rank_count};
-                TransportCommunicator communicator(world, options,
-                                                   {.name = "memory",
-                                                    .make_transport = [&] { return network_->transport(rank); },
-                                                    .one_thread = GetParam(),
-                                                    .make_node_memory = {}});
                 try {
+                    TransportCommunicator communicator(world, options,
+                                                       {.name = "memory",
+                                                        .make_transport = [&] { return network_->transport(rank); },
+                                                        .one_thread = GetParam(),
+                                                        .make_node_memory = {}});
                     results[static_cast<size_t>(rank)] = body(communicator);
                 } catch (const Error& error) {
                     results[static_cast<size_t>(rank)] = error.what();

@@ -212,6 +212,21 @@ TEST_F(NetworkStore, SaysWhenTheServerIsGone) {
     EXPECT_THAT(error_of([&] { store->get("key"); }), HasSubstr("localhost:"));
 }
 
+TEST_F(NetworkStore, TheServerCanWaitUntilItsClientsHaveLeft) {
+    auto store = connect();
+    store->set("key", "value");
+    const int64_t begin_ns = now_ns();
+    server_->wait_until_left(100);
+    EXPECT_GE(now_ns() - begin_ns, 100'000'000) << "somebody was still there";
+    std::thread leaving([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        store.reset();
+    });
+    server_->wait_until_left(20'000);
+    EXPECT_LT(now_ns() - begin_ns, 10'000'000'000);
+    leaving.join();
+}
+
 TEST_F(NetworkStore, AWaitingClientThatDiesHarmsNobody) {
     {
         Socket socket = greeted_connection();

@@ -52,10 +52,20 @@ TEST_P(RanksTest, AnyWorldOfAPowerOfTwoGivesTheSameBits) {
     experiment.train.threads = 1;
     const std::vector<float> alone = weights(1, experiment);
     for (const int ranks : {2, 4, 8}) EXPECT_EQ(weights(ranks, experiment), alone) << ranks << " ranks";
-    for (const char* communication : {"gloo"}) {
-        experiment.comm.backend = communication;
-        EXPECT_EQ(weights(4, experiment), alone) << communication;
+    experiment.comm.backend = "gloo";
+    EXPECT_EQ(weights(4, experiment), alone);
+    experiment.comm.backend = "tcp";
+    for (const int ranks : {2, 4}) EXPECT_EQ(weights(ranks, experiment), alone) << ranks << " ranks, tcp";
+    experiment.comm.probe = "auto";  // whatever the probe finds
+    EXPECT_EQ(weights(4, experiment), alone) << "tcp, measured links";
+    experiment.comm.probe = "never";
+    experiment.comm.algorithm = "ring";
+    for (const RankResult& result : train(4, experiment)) {
+        EXPECT_TRUE(result.failed);
+        EXPECT_THAT(result.message, ::testing::HasSubstr("any_world needs sums along the one tree"));
     }
+    experiment.comm.algorithm = "auto";
+    experiment.comm.backend = "native";
     experiment.run.reproducible = "same_world";
     EXPECT_NE(weights(1, experiment), alone) << "the plain order adds up differently, or the test shows nothing";
 }

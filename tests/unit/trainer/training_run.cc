@@ -110,6 +110,8 @@ Experiment TrainingTest::tiny(const std::string& run_name) const {
     experiment.train.eval_every.reset();
     experiment.train.log_every = 1000;
     experiment.checkpoint.every.reset();
+    experiment.comm.probe = "never";
+    experiment.comm.tuning = folder("tuning").string();
     experiment.report.html = false;
     experiment.resolved_yaml = "name: tiny\n";
     experiment.hash = "tiny";
