@@ -23,10 +23,10 @@ std::vector<int> pids_of(const NodeSegment& segment) {
     return pids;
 }
 
-bool find_shared_cores(const NodeSegment& segment, int rank) {
+std::vector<cpu_set_t> cores_of(const NodeSegment& segment) {
     std::vector<cpu_set_t> cores;
     for (int peer = 0; peer < segment.rank_count(); ++peer) cores.push_back(segment.block(peer).cores);
-    return shares_cores(cores, rank);
+    return cores;
 }
 
 }  // namespace
@@ -40,10 +40,13 @@ LocalGroup::LocalGroup(std::shared_ptr<NodeSegment> segment, const World& world,
       flight_record_path_(std::move(flight_record_path)),
       own_block_(segment_->block(rank_)),
       watch_(pids_of(*segment_), world.local_rank, first_rank_),
-      shares_cores_(find_shared_cores(*segment_, rank_)),
       last_look_ns_(now_ns()),
       silent_ns_(static_cast<size_t>(size_)),
-      seen_progress_(static_cast<size_t>(size_)) {}
+      seen_progress_(static_cast<size_t>(size_)) {
+    const std::vector<cpu_set_t> cores = cores_of(*segment_);
+    shares_cores_ = lockstep::shares_cores(cores, rank_);
+    for (int peer = 0; peer < size_; ++peer) any_shares_cores_ = any_shares_cores_ || lockstep::shares_cores(cores, peer);
+}
 
 LocalGroup::~LocalGroup() { segment_->control().ranks[rank_].state.store(kRankLeft, std::memory_order_release); }
 

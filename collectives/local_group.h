@@ -31,6 +31,7 @@ public:
     int rank() const { return rank_; }
     int size() const { return size_; }
     bool shares_cores() const { return shares_cores_; }
+    bool any_shares_cores() const { return any_shares_cores_; }  // of all ranks; they all know the same
     NodeSegment& segment() { return *segment_; }
     FlightRing& flights() { return own_block_.flights; }  // of this rank
     const FlightRing& flights_of(int rank) const { return segment_->block(rank).flights; }
@@ -93,6 +94,7 @@ private:
     RankBlock& own_block_;
     PeerWatch watch_;
     bool shares_cores_ = false;
+    bool any_shares_cores_ = false;
 
     uint64_t phase_ = 0;
     uint64_t known_done_ = 0;  // all ranks are done with the operations up to here

@@ -23,7 +23,8 @@ NativeCommunicator::NativeCommunicator(const World& world, std::shared_ptr<NodeS
       delay_ns_per_kib_(options.test_delay_ns_per_kib),
       group_(joined(std::move(segment), world, options.connect_timeout_ms), world, options.timeout_ms, options.flight_record_path),
       pool_(group_.segment().region(world.local_rank), group_.segment().region_bytes()),
-      transfer_(group_) {}
+      transfer_(group_),
+      limits_(path_limits(group_.any_shares_cores())) {}
 
 NativeCommunicator::~NativeCommunicator() {
     try {
@@ -42,7 +43,7 @@ uint64_t NativeCommunicator::issue(Operation operation) {
         Flight& next = flight(operation.sequence);
         next = {.operation = operation};
         if (operation.has_elements()) next.place = pool_.offset_of(operation.target, operation.byte_count);
-        next.path = choose_path(operation, next.place);
+        next.path = choose_path(operation, next.place, limits_);
         const OperationSignature signature = OperationSignature::of(operation, next.place);
         next.plan_hash = signature.plan_hash;
         issued_ = operation.sequence;

@@ -83,6 +83,7 @@ private:
     LocalGroup group_;
     SegmentPool pool_;
     SegmentTransfer transfer_;
+    const SegmentPathLimits limits_;
     std::array<Flight, kHistory> flights_;
     uint64_t issued_ = 0;
     uint64_t announced_ = 0;

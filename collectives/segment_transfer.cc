@@ -32,6 +32,12 @@ Range part_in_chunk(const Range& slice, size_t start, size_t bytes) {
 
 }  // namespace
 
+SegmentPathLimits path_limits(bool any_shares_cores) {
+    SegmentPathLimits limits;
+    if (any_shares_cores) limits.copied_bytes_inside = limits.copied_bytes_outside;
+    return limits;
+}
+
 SegmentPath choose_path(const Operation& operation, int64_t place, const SegmentPathLimits& limits) {
     if (operation.byte_count <= limits.inlined_bytes) return SegmentPath::inlined;
     if (place >= 0) return operation.byte_count <= limits.copied_bytes_inside ? SegmentPath::copied : SegmentPath::direct;

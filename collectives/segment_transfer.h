@@ -28,8 +28,11 @@ struct SegmentPathLimits {
     size_t copied_bytes_outside = RankBlock::kCopyBytes;
 };
 
+// Where ranks share cores a meeting costs a change of process, far more than any small copy.
+SegmentPathLimits path_limits(bool any_shares_cores);
+
 // `place`: offset in the region, -1 outside.
-SegmentPath choose_path(const Operation& operation, int64_t place, const SegmentPathLimits& limits = {});
+SegmentPath choose_path(const Operation& operation, int64_t place, const SegmentPathLimits& limits);
 
 class SegmentTransfer {
 public:

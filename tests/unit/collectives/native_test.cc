@@ -259,7 +259,7 @@ TEST(NativeThreads, TimesTellWhenTheLastRankCameNotWhenThisOneLooked) {
 
 TEST(SegmentPaths, FollowFromKindSizeAndPlace) {
     const auto path_of = [](OperationKind kind, size_t bytes, int64_t place) {
-        return choose_path({.kind = kind, .byte_count = bytes}, place);
+        return choose_path({.kind = kind, .byte_count = bytes}, place, path_limits(false));
     };
     const SegmentPathLimits limits;
     for (const OperationKind kind : {OperationKind::allreduce, OperationKind::reduce_scatter}) {
@@ -272,8 +272,21 @@ TEST(SegmentPaths, FollowFromKindSizeAndPlace) {
         EXPECT_EQ(path_of(kind, limits.copied_bytes_outside, -1), SegmentPath::copied);
         EXPECT_EQ(path_of(kind, limits.copied_bytes_outside + 4, -1), SegmentPath::staged);
     }
+    const Operation small{.kind = OperationKind::allreduce, .byte_count = limits.copied_bytes_outside};
+    EXPECT_EQ(choose_path(small, 64, path_limits(false)), SegmentPath::direct);
+    EXPECT_EQ(choose_path(small, 64, path_limits(true)), SegmentPath::copied) << "a meeting costs more where cores are shared";
     EXPECT_EQ(path_of(OperationKind::barrier, 0, -1), SegmentPath::inlined);
     EXPECT_EQ(path_of(OperationKind::broadcast, 1 << 20, -1), SegmentPath::staged);
+}
+
+TEST(Patience, BeginsAnewAfterAStep) {
+    using std::chrono::steady_clock;
+    Patience patience(true);
+    const auto end = steady_clock::now() + std::chrono::milliseconds(10);
+    while (steady_clock::now() < end) patience.pass();
+    EXPECT_TRUE(patience.pass()) << "it sleeps by now, and every sleep is followed by a look";
+    patience.renew();
+    EXPECT_FALSE(patience.pass());
 }
 
 TEST(Patience, KnowsWhetherRanksShareCores) {
