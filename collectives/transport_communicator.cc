@@ -127,7 +127,9 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
     const DataType value = operation.sums() ? operation.type : DataType::u8;
     const bool converts = operation.label.may_round && value == DataType::f32;
     const ElementFormat format{value, converts ? options_.wire : value};
-    if (node_ != nullptr && operation.kind == OperationKind::allreduce && !data.empty()) {
+    // Half types are rounded once: one rank sums a piece over all ranks, in one go.
+    const bool rounds = operation.sums() && value != DataType::f32;
+    if (node_ != nullptr && operation.kind == OperationKind::allreduce && !data.empty() && !rounds) {
         slot.node_offset = node_->offset_of(data.data(), data.size());
         if (static_cast<int64_t>(data.size()) < tuning_.hierarchical_from_bytes) slot.node_offset = -1;
     }
@@ -155,6 +157,10 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
     }
     const auto bytes = static_cast<int64_t>(static_cast<size_t>(request.element_count) * request.format.value_bytes());
     request.plan = selector->choose(collective, bytes, operation.root);
+    if (rounds) {
+        request.plan = {
+            .collective = collective, .algorithm = schedule::Algorithm::halving_doubling, .radix = std::max(world_.size, 2)};
+    }
 }
 
 uint64_t TransportCommunicator::issue(const Operation& operation, Collective collective, std::span<std::byte> data) {

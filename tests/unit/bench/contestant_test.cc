@@ -42,6 +42,7 @@ protected:
 
     TurnResult take(
         const Turn& turn, std::function<void(TensorViews)> harm = [](TensorViews) {}) {
+        for (const auto& left : fs::directory_iterator(folder_)) fs::remove(left.path());  // a benchmark's folder is new
         const ControlListener listener((folder_ / "control").string());
         const ContestantPlan plan{
             .control = (folder_ / "control").string(), .folder = folder_.string(), .number = 3, .buffer_count = 1000};

@@ -344,7 +344,7 @@ TEST_F(MpiTransportTest, SignsOfLifeKeepAPeerAlive) {
 TEST_F(MpiTransportTest, AnAbortEndsThePeersAndTheOwnNextLook) {
     make(3, 100);
     of(2).abort("the disk is full");
-    for (const int rank : {0, 1, 2}) EXPECT_EQ(error_at(rank), "the disk is full");
+    for (const int rank : {0, 1, 2}) EXPECT_EQ(error_at(rank), "rank 2 gave up: the disk is full");
     transports_.clear();
     EXPECT_EQ(give_up_count_, 3) << "MPI is not ended after a failure";
 }
