@@ -253,9 +253,9 @@ TEST(TcpTransport, HundredMegabytesEachWayAtOnceDoNotLockUp) {
         Transfer send = transfer(1 - world.rank, 1, out);
         Transfer receive = transfer(1 - world.rank, 1, in);
         transport.post_send(send);
-        // The receive comes late: until then both sides have filled all buffers on the way.
+        // The receive comes late: until then both sides fill all buffers on the way. (The quicker one may post it, and take all,
+        // before the slower one has looked.)
         for (int call = 0; call < 50; ++call) transport.progress(1'000'000);
-        EXPECT_LT(send.moved, kBytes);
         transport.post_receive(receive);
         complete(transport, {&send, &receive});
         return in == pattern(kBytes, static_cast<uint64_t>(1 - world.rank)) ? "right" : "wrong bytes";
