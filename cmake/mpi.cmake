@@ -3,7 +3,7 @@
 foreach(flavour openmpi mpich)
   find_program(MPICC_${flavour} NAMES mpicc.${flavour} DOC "Compiler wrapper of ${flavour}")
   if(NOT MPICC_${flavour})
-    message(STATUS "MPI ${flavour}: not found; comm.backend=mpi needs lib${flavour}-dev for it")
+    message(STATUS "MPI ${flavour}: not found; comm.backend=mpi and its row in `lockstep bench allreduce` need lib${flavour}-dev")
     continue()
   endif()
   execute_process(COMMAND ${MPICC_${flavour}} -show OUTPUT_VARIABLE command RESULT_VARIABLE failed OUTPUT_STRIP_TRAILING_WHITESPACE)

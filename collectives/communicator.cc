@@ -85,6 +85,7 @@ std::unique_ptr<Communicator> make_transport_communicator(const World& world, St
                                   {.timeout_ms = options.timeout_ms,
                                    .connect_timeout_ms = options.connect_timeout_ms,
                                    .interface = options.interface,
+                                   .congestion_control = options.congestion_control,
                                    .secret = job_secret_from_environment()});
     };
     if (backend == "native") {

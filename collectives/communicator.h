@@ -63,11 +63,12 @@ struct CommunicatorOptions {
     std::string mpi = "auto";             // auto | openmpi | mpich: which MPI; auto: the one that started this process
     int64_t timeout_ms = 10'000;          // of no progress
     int64_t connect_timeout_ms = 60'000;  // for all ranks to appear; they may start at different times
-    size_t segment_bytes = 0;       // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
-    std::string interface;          // network interface for TCP; empty: the one that reaches the store
-    PlanOptions plan;               // of operations over TCP
-    DataType wire = DataType::f32;  // of values that may be rounded (CollectiveLabel) over TCP: f32, bf16 or f16
-    bool shared_memory = true;      // native: false is tcp
+    size_t segment_bytes = 0;        // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
+    std::string interface;           // network interface for TCP; empty: the one that reaches the store
+    std::string congestion_control;  // of TCP connections between ranks, "cubic"; empty: the system's default
+    PlanOptions plan;                // of operations over TCP
+    DataType wire = DataType::f32;   // of values that may be rounded (CollectiveLabel) over TCP: f32, bf16 or f16
+    bool shared_memory = true;       // native: false is tcp
     // Native on one node: after a failure, what every rank did last, dead ranks too, is written to this file by the rank that
     // noticed it first, and the error names it. Empty: not written. Other backends cannot read a dead rank's memory.
     std::string flight_record_path;

@@ -20,8 +20,6 @@ public:
     // data is undefined, the peers have been told, and no other operation is started.
     virtual void run(const Operation& operation, WorkTimes& times) = 0;
 
-    virtual void note_progress() noexcept {}  // Communicator::progress; from any thread
-
     // From any thread: the operation that runs here and those of all peers end soon with a CommError that carries `reason`.
     virtual void abort(std::string_view reason) noexcept = 0;
 };

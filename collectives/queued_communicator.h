@@ -31,7 +31,6 @@ public:
     void allgather(std::span<const std::byte> mine, std::span<std::byte> all, CollectiveLabel label) override;
     void broadcast(std::span<std::byte> data, int root, CollectiveLabel label) override;
     void barrier(CollectiveLabel label) override;
-    void progress() noexcept override { engine_->note_progress(); }
     void abort(std::string_view reason) noexcept override;
 
 private:

@@ -114,6 +114,7 @@ struct Experiment {
         int64_t timeout_ms = 10'000;
         int64_t start_timeout_ms = 60'000;  // how long ranks wait for each other before step 0
         std::string interface;
+        std::string congestion_control;
         int64_t test_delay_ns_per_kib = 0;
     } comm;
     struct Checkpoint {

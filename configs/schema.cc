@@ -340,6 +340,8 @@ std::vector<SchemaRow> comm_rows() {
          .range = {.min = 100, .max = 86'400'000.0}},
         {"comm.interface", [](Experiment& e) -> Field { return &e.comm.interface; },
          "Network interface for TCP, such as eth0; empty: the one that reaches the store."},
+        {"comm.congestion_control", [](Experiment& e) -> Field { return &e.comm.congestion_control; },
+         "Congestion control of TCP connections between ranks, such as cubic or bbr; empty: the system's."},
         {.name = "comm.test_delay_per_kib",
          .field = [](Experiment& e) -> Field { return &e.comm.test_delay_ns_per_kib; },
          .doc = "For tests: an artificial delay of the transfer per KiB.",

@@ -19,6 +19,7 @@ CommunicatorOptions communicator_options(const Experiment& experiment, size_t se
             .connect_timeout_ms = comm.start_timeout_ms,
             .segment_bytes = segment_bytes,
             .interface = comm.interface,
+            .congestion_control = comm.congestion_control,
             .plan = {.algorithm = comm.algorithm,
                      .radix = comm.algorithm_radix,
                      .chunks = comm.chunks,

@@ -6,8 +6,8 @@
 // of its predecessor. Headers of one sender keep their order, so do messages of one tag; and messages of different tags do not wait
 // for each other.
 //
-// Peers that compute send signs of life, through note_progress() or while they wait in progress(). MPI does not report a lost peer
-// as a value on every system: silence for longer than the time limit does.
+// Peers that compute send signs of life, through note_progress() or while they wait for a message in progress(). MPI does not
+// report a lost peer as a value on every system: silence for longer than the time limit does.
 #pragma once
 
 #include <atomic>

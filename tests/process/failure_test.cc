@@ -64,8 +64,7 @@ TEST_P(FailureTest, KillingOneRankEndsAllWithinFiveSeconds) {
         EXPECT_LT(now_s() - killed_s, 5.0);
         EXPECT_EQ(outcome.exit_code, 140) << outcome.output;
         EXPECT_TRUE(outcome.says("SIGKILL")) << outcome.output;
-        // A rank that learns of it between two steps has nothing of a bucket to tell; some rank stands in one nearly always.
-        EXPECT_THAT(outcome.output, ContainsRegex(fmt::format("rank {} [^\n]*of step [0-9]", victim)));
+        EXPECT_THAT(outcome.output, ContainsRegex(fmt::format("rank {} [^\n]*bucket [0-9]+ of step [0-9]", victim)));
         expect_gone(ranks);
     }
 }

@@ -22,6 +22,7 @@
 #include "core/files.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/process_group.h"
+#include "tests/support/shared_instant.h"
 
 namespace lockstep {
 namespace {
@@ -30,22 +31,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::ProcessGroup;
 using testing_support::RankOutcome;
+using testing_support::SharedInstant;
 
 constexpr size_t kCount = 300'000;
-
-// A number that all ranks and the test see: when the fault happened.
-class SharedInstant {
-public:
-    SharedInstant()
-        : value_(static_cast<std::atomic<int64_t>*>(
-              mmap(nullptr, sizeof(std::atomic<int64_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-    ~SharedInstant() { munmap(value_, sizeof *value_); }
-    void set_now() { value_->store(now_ns()); }
-    double seconds_until(int64_t end_ns) const { return 1e-9 * static_cast<double>(end_ns - value_->load()); }
-
-private:
-    std::atomic<int64_t>* value_;
-};
 
 void sleep_ms(int64_t duration_ms) { std::this_thread::sleep_for(std::chrono::milliseconds(duration_ms)); }
 

@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "tests/support/process_group.h"
+#include "tests/support/shared_instant.h"
 #include "tests/unit/collectives_tcp/ranks.h"
 
 namespace lockstep {
@@ -25,19 +26,7 @@ using namespace testing_support;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
-
-class SharedInstant {
-public:
-    SharedInstant()
-        : value_(static_cast<std::atomic<int64_t>*>(
-              mmap(nullptr, sizeof(std::atomic<int64_t>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-    ~SharedInstant() { munmap(value_, sizeof *value_); }
-    void set_now() { value_->store(now_ns()); }
-    double seconds_until(int64_t end_ns) const { return 1e-9 * static_cast<double>(end_ns - value_->load()); }
-
-private:
-    std::atomic<int64_t>* value_;
-};
+using testing_support::SharedInstant;
 
 void sleep_ms(int64_t duration_ms) { std::this_thread::sleep_for(std::chrono::milliseconds(duration_ms)); }
 
