@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 #include "core/error.h"
 
 namespace lockstep {

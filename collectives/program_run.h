@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "collectives/kernels/wire_kernels.h"
 #include "collectives/program_layout.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/transport.h"
-#include "collectives/wire_kernels.h"
 #include "core/tensor.h"
 
 namespace lockstep {

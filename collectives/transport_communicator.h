@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/node_memory.h"
 #include "collectives/operation.h"
 #include "collectives/schedule_engine.h"
+#include "collectives/shared_memory/node_memory.h"
 #include "collectives/transport.h"
 #include "collectives/tuner.h"
 
