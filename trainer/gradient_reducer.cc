@@ -8,12 +8,13 @@
 namespace lockstep {
 
 GradientReducer::GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap,
-                                 GradientTree* tree)
+                                 GradientTree* tree, NodeSharing* node)
     : communicator_(communicator),
       arena_(arena),
       plan_(std::move(plan)),
       overlap_(overlap),
       tree_(tree),
+      node_(node),
       works_(plan_.size()),
       records_(plan_.size()) {
     check(plan_.size() < static_cast<size_t>(Communicator::kHistory), "the times of all buckets of a step are kept");
@@ -58,6 +59,10 @@ void GradientReducer::launch_ready_buckets() {
         const CollectiveLabel label{
             .what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_), .may_round = true};
         const bool carries_control = launched_buckets_ + 1 == plan_.size();
+        if (!carries_control && node_ != nullptr) {
+            works_[launched_buckets_] = node_->reduce_to_slices(slice, label);
+            continue;
+        }
         if (!carries_control || communicator_.wire() == DataType::f32) {
             works_[launched_buckets_] = communicator_.allreduce(slice, label);
             continue;
