@@ -24,7 +24,10 @@ ParameterArena make_arena(const UpdateBenchOptions& options, MemoryPool& values,
     std::vector<ParameterEntry> entries;
     for (int64_t left = options.parameters; left > 0; left -= int64_t{1} << 18) {
         const int64_t count = std::min(left, int64_t{1} << 18);
-        entries.push_back({.spec = {.name = std::to_string(entries.size()), .shape = {count}}, .physical_count = count});
+        ParameterEntry& entry = entries.emplace_back();
+        entry.spec.name = std::to_string(entries.size());
+        entry.spec.shape.push_back(count);
+        entry.physical_count = count;
     }
     return {std::move(entries), values, gradients, 1};
 }

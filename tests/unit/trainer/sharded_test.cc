@@ -24,8 +24,10 @@ ParameterArena numbers(Communicator& communicator) {
     HeapPool pool;
     std::vector<ParameterEntry> entries;
     for (const int64_t count : {700, 33, 5000, 16}) {
-        const std::string name = fmt::format("tensor{}", entries.size());
-        entries.push_back({.spec = {.name = name, .shape = {count}}, .physical_count = count});
+        ParameterEntry& entry = entries.emplace_back();
+        entry.spec.name = fmt::format("tensor{}", entries.size());
+        entry.spec.shape.push_back(count);
+        entry.physical_count = count;
     }
     return {std::move(entries), pool, communicator.gradient_pool(), 1};
 }
