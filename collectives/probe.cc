@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 #include "core/clock.h"
 #include "core/error.h"
 
