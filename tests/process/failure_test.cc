@@ -206,7 +206,7 @@ TEST_F(StopTest, UserSignalToOneRankCheckpointsAndAsksForARequeue) {
 
 // The ranks of the node share out the update and hold one copy of the weights: the verdict is the same.
 TEST_F(StopTest, KillingARankOfASharedOutUpdateEndsAllWithinFiveSecondsAndTheRunGoesOnWhole) {
-    const auto program = training_job(3, {"optim.sharded=node", "comm.bucket_bytes=1KiB"});
+    const auto program = training_job(3, {"optim.sharded=node", "comm.bucket=1KiB"});
     const std::vector<pid_t> ranks = children_of(program->pid());
     ASSERT_EQ(ranks.size(), 3U);
     ASSERT_TRUE(eventually(20.0, [&] { return !newest_checkpoint(run_dir()).empty(); })) << program->output_so_far();
