@@ -51,20 +51,28 @@ ORDINARY = {"bn_scale": [1.0, 0.5], "bn_shift": [0.0, 0.25], "fc_weight": 1.0}
 # reaches on the same numbers, measured like the test does.
 # - ResNet-50, one step: each channel's shift is moved by the multiple of 1/128 below 1/4 that keeps zero farthest from all its
 #   values (`shift_moves`, a letter a channel).
+# - AlexNet, VGG-A and GoogLeNet, one step: the same with the shift or bias of every layer in front of a ReLU. They have max pools in
+#   number, which bend where two values of a window are equal: the images are those of the first salt whose `pool_margin`, the smallest
+#   lead of a positive maximum, is SMALLEST_LEAD.
 # - ResNet-20, ten steps, whose weights move: each step takes the first batch of a numbered row that keeps SMALLEST_MARGIN (`salts`).
 MOVE_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 MOVES = (torch.arange(64, dtype=torch.float64) - 32) / 128
 SMALLEST_MARGIN = 1e-5
+SMALLEST_LEAD = 2e-6
 TOLERANCE = 1e-4  # of the test: single precision must meet it too
 
 
-def parameter(name, shape, start):
+def norm_names(model):
+    return {name for name, module in model.named_modules() if isinstance(module, torch.nn.BatchNorm2d)}
+
+
+def parameter(name, shape, start, is_norm):
     u = noise(name, math.prod(shape))
     if len(shape) >= 2:  # activations keep their scale through ReLU
         value = u * np.float32(math.sqrt(6.0 / math.prod(shape[1:])))
         if name == "fc.weight":
             value = value * np.float32(start["fc_weight"])
-    elif name == "fc.bias":
+    elif not is_norm:
         value = u * np.float32(0.125)
     elif name.endswith(".weight"):
         value = np.float32(start["bn_scale"][0]) + u * np.float32(start["bn_scale"][1])
@@ -76,9 +84,10 @@ def parameter(name, shape, start):
 
 
 def fill(model, start):
+    norms = norm_names(model)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
-            tensor.copy_(parameter(name, tuple(tensor.shape), start))
+            tensor.copy_(parameter(name, tuple(tensor.shape), start, name.rpartition(".")[0] in norms))
 
 
 def batch(prefix, images, size, classes):
@@ -138,8 +147,11 @@ def move_off_bends(model, images):
 
 
 def gradients(model, images, labels):
-    logits = model(images)
-    loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    answers = model(images)
+    heads = answers if isinstance(answers, tuple) else (answers,)  # the network's own first, then auxiliary ones
+    logits = heads[0]
+    loss = sum(weight * torch.nn.functional.cross_entropy(head, labels, reduction="sum")
+               for head, weight in zip(heads, (1.0, 0.3, 0.3)))
     loss.backward()
     return {"loss": loss.item(), "logits": numbers(logits),
             "gradients": {name: summary(name, tensor.grad) for name, tensor in model.named_parameters()}}
@@ -153,19 +165,22 @@ def error(actual, golden, count, floor):
                [abs(a - b) / max(abs(b), norm / math.sqrt(count)) for a, b in pairs])
 
 
-def norm_of_pair(golden, name):
+def norm_of_pair(golden, name, norms):
     """A batch norm's scale and shift are measured as one vector (the reason stands in the test)."""
     stem = name.rpartition(".")[0]
-    norms = [golden["gradients"][other]["norm"] for other in (f"{stem}.weight", f"{stem}.bias") if other in golden["gradients"]]
-    return golden["gradients"][name]["norm"] if stem == "fc" else math.hypot(*norms)
+    if stem not in norms:
+        return golden["gradients"][name]["norm"]
+    return math.hypot(*(golden["gradients"][f"{stem}.{part}"]["norm"] for part in ("weight", "bias")))
 
 
 def gradient_error(model, actual, golden):
     wanted = np.array(golden["logits"])
     errors = [abs(actual["loss"] - golden["loss"]) / golden["loss"],
               np.linalg.norm(np.array(actual["logits"]) - wanted) / np.linalg.norm(wanted)]
+    norms = norm_names(model)
     for name, tensor in model.named_parameters():
-        errors.append(error(actual["gradients"][name], golden["gradients"][name], tensor.numel(), norm_of_pair(golden, name)))
+        floor = norm_of_pair(golden, name, norms)
+        errors.append(error(actual["gradients"][name], golden["gradients"][name], tensor.numel(), floor))
     return float(max(errors))
 
 
@@ -181,6 +196,104 @@ def resnet50_gradients(size):
     single_error = gradient_error(model, gradients(single, images.float(), labels), golden)
     return {"batch": images_per_batch, "image_size": size, "classes": 1000, "start": start, "shift_moves": letters,
             "relu_margin": margin, "fp32_error": single_error, **golden}
+
+
+def linear_alexnet(size):
+    """The classifier takes the last feature map as it is."""
+    model = torchvision.models.alexnet(num_classes=10)
+    model.avgpool = torch.nn.Identity()
+    model.classifier[1] = torch.nn.Linear(256 * {64: 1}[size], 4096)
+    return model
+
+
+def linear_vgg_a(size):
+    model = torchvision.models.vgg11(num_classes=10)
+    model.avgpool = torch.nn.Identity()
+    model.classifier[0] = torch.nn.Linear(512 * {32: 1}[size], 4096)
+    return model
+
+
+def paper_head(self, x):
+    """The auxiliary head with the paper's pool: 5x5 at stride 3, or the whole map where that is smaller."""
+    x = self.conv(torch.nn.functional.avg_pool2d(x, min(5, x.shape[2]), 3))
+    return self.fc2(torch.nn.functional.relu(self.fc1(torch.flatten(x, 1))))
+
+
+def googlenet(size):
+    model = torchvision.models.googlenet(weights=None, num_classes=10, aux_logits=True, transform_input=False, init_weights=False)
+    sys.modules["torchvision.models.googlenet"].InceptionAux.forward = paper_head
+    for head in (model.aux1, model.aux2):
+        head.fc1 = torch.nn.Linear(128 * {64: 1}[size], 1024)
+    return model
+
+
+def without_dropout(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def in_front_of_relu(model):
+    """Batch norms; layers with a bias of their own but for the last of each head."""
+    kinds = (torch.nn.BatchNorm2d, torch.nn.Conv2d, torch.nn.Linear)
+    last = ("classifier.6", "fc", "aux1.fc2", "aux2.fc2")
+    return [(name, module) for name, module in model.named_modules()
+            if isinstance(module, kinds) and module.bias is not None and name not in last]
+
+
+def lead_of(pool, values):
+    """The smallest lead of a positive maximum over the second largest of its window. Two zeros are no bend: ReLU stops both."""
+    pads = []
+    for axis in (3, 2):
+        room = values.shape[axis] + 2 * pool.padding - pool.kernel_size
+        pads += [pool.padding, pool.padding + (-room % pool.stride if pool.ceil_mode else 0)]
+    padded = torch.nn.functional.pad(values, pads, value=-math.inf)
+    windows = padded.unfold(2, pool.kernel_size, pool.stride).unfold(3, pool.kernel_size, pool.stride).flatten(4)
+    largest = windows.topk(2, dim=4)[0]
+    return (largest[..., 0] - largest[..., 1])[largest[..., 0] > 0].min().item()
+
+
+def move_layers_off_bends(model, images):
+    """As move_off_bends, for every layer in front of a ReLU. Returns the letters, the smallest margin and the smallest lead."""
+    letters, margins, leads, handles = {}, [], [], []
+
+    def mover(name):
+        def move(module, _, values):
+            of_channels = [margins_of(channel) for channel in values.transpose(0, 1).flatten(1)]
+            chosen = torch.tensor([int(margin.argmax()) for margin in of_channels])
+            letters[name + ".bias"] = "".join(MOVE_LETTERS[index] for index in chosen)
+            margins.append(min(margin.max().item() for margin in of_channels))
+            module.bias += MOVES[chosen]
+            return values + MOVES[chosen].reshape(1, -1, *(1,) * (values.dim() - 2))
+
+        return move
+
+    for name, module in in_front_of_relu(model):
+        handles.append(module.register_forward_hook(mover(name)))
+    for module in model.modules():
+        if isinstance(module, torch.nn.MaxPool2d):
+            handles.append(module.register_forward_pre_hook(lambda pool, inputs: leads.append(lead_of(pool, inputs[0]))))
+    with torch.no_grad():
+        model(images)
+    for handle in handles:
+        handle.remove()
+    return letters, min(margins), min(leads)
+
+
+def classic_gradients(arch, make, size):
+    for salt in range(1000):
+        model = without_dropout(make(size)).double().train()
+        fill(model, APART)
+        images, labels = batch(f"{arch}.{salt}", 2, size, 10)
+        letters, margin, lead = move_layers_off_bends(model, images)
+        if lead >= SMALLEST_LEAD:
+            break
+    single = copy.deepcopy(model).float()
+    golden = gradients(model, images, labels)
+    single_error = gradient_error(model, gradients(single, images.float(), labels), golden)
+    return {"batch": 2, "image_size": size, "classes": 10, "start": APART, "salt": salt, "shift_moves": letters,
+            "relu_margin": margin, "pool_margin": lead, "fp32_error": single_error, **golden}
 
 
 class BasicBlock(torch.nn.Module):
@@ -290,8 +403,12 @@ def write(name, golden):
 
 def main():
     torch.set_num_threads(2)
-    makers = {"resnet50": resnet50_gradients, "resnet20_sgd": resnet20_steps}
-    for name in sys.argv[1:] or ("resnet50_64", "resnet50_224", "resnet20_sgd_16", "resnet20_sgd_32"):
+    makers = {"resnet50": resnet50_gradients, "resnet20_sgd": resnet20_steps,
+              "alexnet": lambda size: classic_gradients("alexnet", linear_alexnet, size),
+              "vgg_a": lambda size: classic_gradients("vgg_a", linear_vgg_a, size),
+              "googlenet": lambda size: classic_gradients("googlenet", googlenet, size)}
+    for name in sys.argv[1:] or ("resnet50_64", "resnet50_224", "resnet20_sgd_16", "resnet20_sgd_32", "alexnet_64", "vgg_a_32",
+                                 "googlenet_64"):
         network, _, size = name.rpartition("_")
         write(f"{name}.json", makers[network](int(size)))
 
