@@ -51,7 +51,7 @@ ORDINARY = {"bn_scale": [1.0, 0.5], "bn_shift": [0.0, 0.25], "fc_weight": 1.0}
 # reaches on the same numbers, measured like the test does.
 # - ResNet-50, one step: each channel's shift is moved by the multiple of 1/128 below 1/4 that keeps zero farthest from all its
 #   values (`shift_moves`, a letter a channel).
-# - AlexNet, VGG-A and GoogLeNet, one step: the same with the shift or bias of every layer in front of a ReLU. They have max pools in
+# - AlexNet, VGG-A and the paper's GoogLeNet, one step: the same with the shift or bias of every layer in front of a ReLU. They have max pools in
 #   number, which bend where two values of a window are equal: the images are those of the first salt whose `pool_margin`, the smallest
 #   lead of a positive maximum, is SMALLEST_LEAD.
 # - ResNet-20, ten steps, whose weights move: each step takes the first batch of a numbered row that keeps SMALLEST_MARGIN (`salts`).
@@ -198,19 +198,23 @@ def resnet50_gradients(size):
             "relu_margin": margin, "fp32_error": single_error, **golden}
 
 
-def linear_alexnet(size):
+HIDDEN = 256  # instead of 4096 features in the classifiers of AlexNet and VGG
+
+
+def with_small_classifier(model, places, features):
     """The classifier takes the last feature map as it is."""
-    model = torchvision.models.alexnet(num_classes=10)
     model.avgpool = torch.nn.Identity()
-    model.classifier[1] = torch.nn.Linear(256 * {64: 1}[size], 4096)
+    for place, (before, after) in zip(places, ((features, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 10))):
+        model.classifier[place] = torch.nn.Linear(before, after)
     return model
 
 
-def linear_vgg_a(size):
-    model = torchvision.models.vgg11(num_classes=10)
-    model.avgpool = torch.nn.Identity()
-    model.classifier[0] = torch.nn.Linear(512 * {32: 1}[size], 4096)
-    return model
+def small_alexnet(size):
+    return with_small_classifier(torchvision.models.alexnet(), (1, 4, 6), 256 * {64: 1}[size])
+
+
+def small_vgg_a(size):
+    return with_small_classifier(torchvision.models.vgg11(), (0, 3, 6), 512 * {32: 1}[size])
 
 
 def paper_head(self, x):
@@ -219,9 +223,23 @@ def paper_head(self, x):
     return self.fc2(torch.nn.functional.relu(self.fc1(torch.flatten(x, 1))))
 
 
-def googlenet(size):
-    model = torchvision.models.googlenet(weights=None, num_classes=10, aux_logits=True, transform_input=False, init_weights=False)
+LRN_ALPHA = 1.0  # of GoogLeNet, so that its effect is seen
+
+
+def paper_googlenet(size):
+    """torchvision's GoogLeNet made into the paper's: biases for batch norms, 5x5 convolutions, local response normalisation."""
+    model = torchvision.models.googlenet(num_classes=10, aux_logits=True, transform_input=False, init_weights=False)
     sys.modules["torchvision.models.googlenet"].InceptionAux.forward = paper_head
+    for name, module in list(model.named_modules()):
+        if name.endswith("conv") and isinstance(module, torch.nn.Conv2d):
+            block = model.get_submodule(name.rpartition(".")[0])
+            kernel, padding = (5, 2) if "branch3.1" in name else (module.kernel_size, module.padding)
+            block.conv = torch.nn.Conv2d(module.in_channels, module.out_channels, kernel, module.stride, padding)
+            block.bn = torch.nn.Identity()
+    norm = torch.nn.LocalResponseNorm(5, LRN_ALPHA)
+    model.maxpool1 = torch.nn.Sequential(model.maxpool1, norm)
+    model.maxpool2 = torch.nn.Sequential(norm, model.maxpool2)
+    model.maxpool4 = torch.nn.MaxPool2d(3, 2, ceil_mode=True)
     for head in (model.aux1, model.aux2):
         head.fc1 = torch.nn.Linear(128 * {64: 1}[size], 1024)
     return model
@@ -243,7 +261,11 @@ def in_front_of_relu(model):
 
 
 def lead_of(pool, values):
-    """The smallest lead of a positive maximum over the second largest of its window. Two zeros are no bend: ReLU stops both."""
+    """The smallest lead of a positive maximum over the second largest of its window.
+
+    No bends are two zeros, because ReLU stops both, and two pixels that are equal in all channels because the pool before them saw the
+    same maxima (GoogLeNet's smallest maps): whichever is taken, the gradients are the same.
+    """
     pads = []
     for axis in (3, 2):
         room = values.shape[axis] + 2 * pool.padding - pool.kernel_size
@@ -251,7 +273,8 @@ def lead_of(pool, values):
     padded = torch.nn.functional.pad(values, pads, value=-math.inf)
     windows = padded.unfold(2, pool.kernel_size, pool.stride).unfold(3, pool.kernel_size, pool.stride).flatten(4)
     largest = windows.topk(2, dim=4)[0]
-    return (largest[..., 0] - largest[..., 1])[largest[..., 0] > 0].min().item()
+    lead = largest[..., 0] - largest[..., 1]
+    return lead[(largest[..., 0] > 0) & (lead > 1e-12)].min().item()
 
 
 def move_layers_off_bends(model, images):
@@ -292,8 +315,23 @@ def classic_gradients(arch, make, size):
     single = copy.deepcopy(model).float()
     golden = gradients(model, images, labels)
     single_error = gradient_error(model, gradients(single, images.float(), labels), golden)
-    return {"batch": 2, "image_size": size, "classes": 10, "start": APART, "salt": salt, "shift_moves": letters,
+    return {"batch": 2, "image_size": size, "classes": 10, "hidden": HIDDEN, "start": APART, "salt": salt, "shift_moves": letters,
             "relu_margin": margin, "pool_margin": lead, "fp32_error": single_error, **golden}
+
+
+def evaluation(arch, variant, make, size):
+    """Logits and loss with running statistics 0 and 1; no gradients, so no bends either."""
+    model = make(num_classes=10, aux_logits=False, init_weights=False).double().eval()
+    fill(model, APART)
+    images, labels = batch(arch, 2, size, 10)
+    answers = []
+    with torch.no_grad():
+        for kind in (torch.float64, torch.float32):
+            logits = copy.deepcopy(model).to(kind)(images.to(kind))
+            answers.append((logits, torch.nn.functional.cross_entropy(logits, labels, reduction="sum").item()))
+    (logits, loss), (single, _) = answers
+    return {"batch": 2, "image_size": size, "classes": 10, "start": APART, "variant": variant, "loss": loss,
+            "fp32_error": ((single - logits).norm() / logits.norm()).item(), "logits": numbers(logits)}
 
 
 class BasicBlock(torch.nn.Module):
@@ -392,7 +430,8 @@ def resnet20_steps(size):
 
 
 def write(name, golden):
-    print(f"{name}: nearest to a bend {golden['relu_margin']:.1e}; single precision differs by {golden['fp32_error']:.1e}")
+    bend = f"nearest to a bend {golden['relu_margin']:.1e}; " if "relu_margin" in golden else ""
+    print(f"{name}: {bend}single precision differs by {golden['fp32_error']:.1e}")
     if golden["fp32_error"] > TOLERANCE:
         raise SystemExit(f"{name}: single precision misses {TOLERANCE:g}, so the test would too; choose other start values")
     golden["made_by"] = f"make_golden.py, PyTorch {torch.__version__}, torchvision {torchvision.__version__}, double precision"
@@ -404,11 +443,14 @@ def write(name, golden):
 def main():
     torch.set_num_threads(2)
     makers = {"resnet50": resnet50_gradients, "resnet20_sgd": resnet20_steps,
-              "alexnet": lambda size: classic_gradients("alexnet", linear_alexnet, size),
-              "vgg_a": lambda size: classic_gradients("vgg_a", linear_vgg_a, size),
-              "googlenet": lambda size: classic_gradients("googlenet", googlenet, size)}
+              "alexnet": lambda size: classic_gradients("alexnet", small_alexnet, size),
+              "vgg_a": lambda size: classic_gradients("vgg_a", small_vgg_a, size),
+              "googlenet": lambda size: {"variant": "lrn", "lrn_alpha": LRN_ALPHA,
+                                         **classic_gradients("googlenet", paper_googlenet, size)},
+              "googlenet_evaluation": lambda size: evaluation("googlenet", "bn_no_aux", torchvision.models.googlenet, size),
+              "inception_v3_evaluation": lambda size: evaluation("inception_v3", "no_aux", torchvision.models.inception_v3, size)}
     for name in sys.argv[1:] or ("resnet50_64", "resnet50_224", "resnet20_sgd_16", "resnet20_sgd_32", "alexnet_64", "vgg_a_32",
-                                 "googlenet_64"):
+                                 "googlenet_64", "googlenet_evaluation_64", "inception_v3_evaluation_107"):
         network, _, size = name.rpartition("_")
         write(f"{name}.json", makers[network](int(size)))
 
