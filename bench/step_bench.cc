@@ -20,13 +20,15 @@ double ms_since(int64_t start_ns) { return static_cast<double>(now_ns() - start_
 // Sizes for which the models are known.
 ModelOptions model_options(const StepBenchOptions& options) {
     const bool cifar = options.model == "resnet20" || options.model == "resnet32" || options.model == "resnet44" ||
-                       options.model == "resnet56" || options.model == "resnet110" || options.model.starts_with("tiny");
+                       options.model == "resnet56" || options.model == "resnet110" || options.model.starts_with("tiny") ||
+                       options.model.starts_with("cifar10");
     const bool mnist = options.model == "mnist_cnn";
     ModelOptions model{.arch = options.model,
                        .num_classes = cifar || mnist ? 10 : 1000,
-                       .image_size = mnist   ? 28
-                                     : cifar ? 32
-                                             : 224};
+                       .image_size = mnist                             ? 28
+                                     : cifar                           ? 32
+                                     : options.model == "inception_v3" ? 299
+                                                                       : 224};
     if (mnist) model.channels = 1;
     if (options.image_size > 0) model.image_size = options.image_size;
     if (options.num_classes > 0) model.num_classes = options.num_classes;
