@@ -1,5 +1,6 @@
 #include "nn/graph.h"
 
+#include <numeric>
 #include <utility>
 
 namespace lockstep {
@@ -66,19 +67,24 @@ std::vector<ParameterOwner> backward_order(const Graph& graph) {
     return owners;
 }
 
-int64_t forward_macs_per_image(const Graph& graph) {
+std::vector<int64_t> forward_macs_by_op(const Graph& graph) {
     const std::vector<FeatureShape> shapes = infer_shapes(graph);
-    int64_t macs = 0;
+    std::vector<int64_t> macs(graph.ops.size(), 0);
     for (size_t index = 1; index < graph.ops.size(); ++index) {
         const Op& op = graph.ops[index];
         const FeatureShape& input = shapes[static_cast<size_t>(op.inputs.front())];
         if (const auto* conv = std::get_if<ConvOp>(&op.attributes)) {
-            macs += shapes[index].count() * (input.channels / conv->groups) * conv->kernel_h * conv->kernel_w;
+            macs[index] = shapes[index].count() * (input.channels / conv->groups) * conv->kernel_h * conv->kernel_w;
         } else if (const auto* fc = std::get_if<FullyConnectedOp>(&op.attributes)) {
-            macs += input.count() * fc->out_features;
+            macs[index] = input.count() * fc->out_features;
         }
     }
     return macs;
+}
+
+int64_t forward_macs_per_image(const Graph& graph) {
+    const std::vector<int64_t> macs = forward_macs_by_op(graph);
+    return std::accumulate(macs.begin(), macs.end(), int64_t{0});
 }
 
 }  // namespace lockstep
