@@ -3,20 +3,45 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "configs/nearest.h"
 #include "core/error.h"
 #include "core/log.h"
 
 namespace {
 
-// The sub-command that was reached, such as "lockstep data inspect".
-std::string command_path(const CLI::App& app) {
-    const auto reached = app.get_subcommands();
-    return reached.empty() ? app.get_name() : app.get_name() + " " + command_path(*reached.front());
+// The sub-commands that were reached, from the program itself on: lockstep, data, inspect.
+std::vector<const CLI::App*> reached_commands(const CLI::App& app) {
+    std::vector<const CLI::App*> reached{&app};
+    while (!reached.back()->get_subcommands().empty()) reached.push_back(reached.back()->get_subcommands().front());
+    return reached;
+}
+
+std::string command_path(const std::vector<const CLI::App*>& commands) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : commands) names.push_back(command->get_name());
+    return fmt::format("{}", fmt::join(names, " "));
+}
+
+// CLI11 says only that a sub-command is missing; this names the word that is none, and those that are.
+std::string describe(const CLI::ParseError& error, const std::vector<const CLI::App*>& commands, std::vector<std::string> words) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : commands.back()->get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    if (error.get_name() != "RequiredError" || names.empty()) return error.what();
+    const std::string choice = fmt::format("the commands are {}", fmt::join(names, ", "));
+    if (words.size() < commands.size() || words[commands.size() - 1].starts_with("-")) return "no command; " + choice;
+    const std::string& word = words[commands.size() - 1];
+    const std::string nearest = lockstep::nearest_name(word, names);
+    return fmt::format("unknown command \"{}\"; {}{}", word, nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest),
+                       choice);
 }
 
 int run_main(int argc, char** argv) {
@@ -32,7 +57,10 @@ int run_main(int argc, char** argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) return app.exit(error);  // --help
-        throw lockstep::ConfigError(fmt::format("command line: {}; see {} --help", error.what(), command_path(app)));
+        const auto commands = reached_commands(app);
+        throw lockstep::ConfigError(fmt::format("command line: {}; see {} --help",
+                                                describe(error, commands, std::vector<std::string>(argv + 1, argv + argc)),
+                                                command_path(commands)));
     }
     return chosen();
 }

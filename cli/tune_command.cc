@@ -12,6 +12,7 @@
 #include "cli/job.h"
 #include "configs/experiment.h"
 #include "core/error.h"
+#include "trainer/common_failure.h"
 #include "trainer/communication.h"
 
 namespace lockstep::cli {
@@ -42,6 +43,15 @@ Experiment experiment_of(const TuneArguments& arguments) {
     return experiment;
 }
 
+// Where there is nothing to choose all ranks find that out; one says so.
+bench::TuneResult measure(Communicator& communicator) {
+    try {
+        return in_common([&] { return bench::tune(communicator); });
+    } catch (const CommonFailure& failure) {
+        fail_together(communicator, failure);
+    }
+}
+
 int tune(const TuneArguments& arguments) {
     const Experiment experiment = experiment_of(arguments);
     return run_job(experiment, [&](const World& world, Store& store) {
@@ -49,7 +59,7 @@ int tune(const TuneArguments& arguments) {
         options.plan.probing = Probing::thorough;
         options.flight_record_path.clear();
         const auto communicator = make_communicator(world, store, options);
-        const bench::TuneResult result = bench::tune(*communicator);
+        const bench::TuneResult result = measure(*communicator);
         if (world.is_leader()) fmt::print("{}", arguments.json ? to_json(result) + "\n" : to_text(result));
         std::fflush(stdout);
         communicator->barrier({.what = "end of tune"});

@@ -1,7 +1,8 @@
 // Measures the links of a job: L, o, beta and gamma over a Transport, in less than a second.
 //
 //   L + 2o   half the round trip of 8 bytes            median over repeats, worst pair of a few pairings
-//   beta     what a megabyte takes longer, per byte    likewise (less than a megabyte where the link is very slow)
+//   beta     what a megabyte takes longer, per byte    fastest of a few after the window has grown, worst pair (less than a
+//            megabyte where the link is very slow)
 //   o        what seven messages at once, to as many peers as there are, take longer than one, per further message
 //   gamma    adding two vectors of a megabyte in memory
 #pragma once

@@ -121,8 +121,8 @@ private:
             const auto twin = std::find_if(moves.begin(), moves.end(), [&](const Move& other) {
                 return other.kind == MoveKind::send && other.range.first == move.range.first && other.range.last == move.range.last;
             });
-            place.packed_before = &*twin != &move;
-            if (place.packed_before) {
+            place.converted_by = static_cast<uint32_t>(&*twin - program_.moves.data());
+            if (&*twin != &move) {
                 place.scratch_offset = layout_of(*twin).scratch_offset;
                 continue;
             }

@@ -32,7 +32,7 @@ struct MoveLayout {
     size_t rest_bytes = 0;               // sent on credit
     int64_t scratch_offset = kInBuffer;  // bytes; where the message lies in the scratch memory
     uint32_t post_round = 0;             // receives: first round of the lane at whose start it may be posted
-    bool packed_before = false;          // sends: an earlier send of the round has converted the same range
+    uint32_t converted_by = 0;           // sends: the move that converts this range; an earlier one of the round, or itself
 };
 
 struct ProgramLayout {

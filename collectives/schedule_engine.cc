@@ -45,6 +45,10 @@ std::string disagreement_text(int rank, const ScheduleSignature& mine, int peer,
         schedule::describe(theirs.plan), to_string(theirs.wire));
 }
 
+// In the other schedules every part of a result has been sent by its owner, or come from it, so it is rounded already. In an
+// exchange all ranks sum equal parts; only a rank that passes the result on would hold the rounded one.
+bool rounds_results(const schedule::Plan& plan) { return plan.algorithm == schedule::Algorithm::exchange; }
+
 // Smaller first; equal sizes in order of start.
 int32_t urgency_of(size_t bytes) { return 64 - static_cast<int32_t>(std::bit_width(bytes)); }
 
@@ -64,7 +68,7 @@ struct ScheduleEngine::Flight {
         : key(request),
           run(schedule::build(request.plan, static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin()),
                               static_cast<int>(ranks.size()), request.element_count),
-              ranks, request.format, eager_bytes),
+              ranks, request.format, {.eager_bytes = eager_bytes, .rounds_results = rounds_results(request.plan)}),
           neighbours(run.neighbours().size()) {
         for (size_t index = 0; index < neighbours.size(); ++index) {
             Neighbour& neighbour = neighbours[index];
@@ -87,13 +91,6 @@ struct ScheduleEngine::Flight {
     bool signatures_sent() const {
         return std::all_of(neighbours.begin(), neighbours.end(),
                            [](const Neighbour& neighbour) { return neighbour.out.complete(); });
-    }
-
-    // In the other schedules every part of a result has been sent by its owner, or come from it, so it is rounded already. In an
-    // exchange all ranks sum equal parts; only a rank that passes the result on would hold the rounded one.
-    void round_result() const {
-        if (!key.format.converts() || neighbours.empty() || key.plan.algorithm != schedule::Algorithm::exchange) return;
-        wire_kernels::round(key.format.wire, reinterpret_cast<float*>(data), static_cast<size_t>(key.element_count));
     }
 
     ScheduleRequest key;
@@ -214,7 +211,6 @@ bool ScheduleEngine::advance() {
 }
 
 void ScheduleEngine::finish(Flight& flight) {
-    flight.round_result();
     flight.done = true;
     eager_in_flight_ -= flight.run.eager_bytes_per_peer();
     sent_bytes_ += flight.run.sent_bytes();

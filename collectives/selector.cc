@@ -31,7 +31,7 @@ bool has_radix(Algorithm algorithm) { return algorithm == Algorithm::exchange ||
 
 std::optional<Algorithm> forced_algorithm(const SelectorOptions& options) {
     if (options.radix != 0 && options.radix < 2) {
-        throw ConfigError(fmt::format("comm.radix is {}; choose 2 or more, or 0 for automatic", options.radix));
+        throw ConfigError(fmt::format("comm.algorithm_radix is {}; choose 2 or more, or 0 for automatic", options.radix));
     }
     if (options.chunks < 0)
         throw ConfigError(fmt::format("comm.chunks is {}; choose 1 or more, or 0 for automatic", options.chunks));

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "collectives/communicator.h"
-#include "collectives/node_memory.h"
 #include "collectives/operation.h"
 #include "collectives/schedule_engine.h"
+#include "collectives/shared_memory/node_memory.h"
 #include "collectives/transport.h"
 #include "collectives/tuner.h"
 
@@ -74,6 +74,10 @@ private:
         float meeting = 0.0F;  // what ranks that only meet add up
     };
 
+    static constexpr size_t kSmallBytes = 64 << 10;  // up to here the caller itself sends off what it starts
+    static constexpr int kWorldGroup = 0, kNodeGroup = 1, kRailGroup = 2;
+    static constexpr uint64_t kNumbersPerTicket = 4;  // an operation takes up to three turns in the engine
+
     bool test(uint64_t ticket) override;
     void wait(uint64_t ticket) override;
     WorkTimes times(uint64_t ticket) const override;
@@ -82,12 +86,15 @@ private:
     // `data`: what the schedule works on, of the operation's type when it sums and bytes otherwise.
     uint64_t issue(const Operation& operation, schedule::Collective collective, std::span<std::byte> data);
     void plan(Slot& slot, schedule::Collective collective, std::span<std::byte> data);
-    void drive_until_finished(uint64_t ticket);
     void throw_if_failed(uint64_t ticket, const CollectiveLabel* label) const;  // with mutex_ held
 
-    // The thread's.
+    std::string text_for(std::string_view what, const CollectiveLabel& label, int64_t waited_ns) const;  // of a failure
+
+    // All below: transport_communicator_driver.cc. The thread's.
     void thread_main();
     void thread_loop();
+
+    void drive_until_finished(uint64_t ticket);  // the caller drives, or waits for the thread where it may not
 
     // The driver's: drive_ held, mutex_ not.
     void make_parts();

@@ -320,8 +320,10 @@ std::vector<SchemaRow> comm_rows() {
          "Folder of the tables that `lockstep tune` keeps; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep. Rank 0 reads it."},
         {.name = "comm.wire",
          .field = [](Experiment& e) -> Field { return &e.comm.wire; },
-         .doc = "Type in which gradients travel over TCP; sums are made in fp32. `bf16` and `fp16` halve the bytes and round every "
-                "partial sum that is sent; all ranks still end with the same bits, and counts and losses stay exact.",
+         .doc =
+             "Type in which gradients travel over TCP; sums are made in fp32. `bf16` and `fp16` halve the bytes and round every "
+             "partial sum that is sent; all ranks still end with the same bits. Batch-norm statistics, counts and losses travel in "
+             "fp32.",
          .choices = {"fp32", "bf16", "fp16"}},
         {.name = "comm.bucket",
          .field = [](Experiment& e) -> Field { return &e.comm.bucket_bytes; },

@@ -35,7 +35,7 @@ FOREIGN = {  # header prefix -> folders that may include it
     "cudnn": ["nn/cuda"],
     "openssl/": ["net"],
     "hwloc": ["launch/hwloc"],
-    "hwy/": ["collectives", "nn/onednn", "optim", "data_loader"],
+    "hwy/": ["collectives/kernels", "collectives/shared_memory", "nn/onednn", "optim", "data_loader"],
     "yaml-cpp/": ["configs"],
     "CLI/": ["cli", "bench/netlab"],
     "spdlog/": ["core"],

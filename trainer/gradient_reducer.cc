@@ -1,5 +1,6 @@
 #include "trainer/gradient_reducer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/clock.h"
@@ -18,6 +19,21 @@ GradientReducer::GradientReducer(Communicator& communicator, ParameterArena& are
       records_(plan_.size()) {
     check(plan_.size() < static_cast<size_t>(Communicator::kHistory), "the times of all buckets of a step are kept");
     for (size_t index = 0; index < records_.size(); ++index) records_[index].bucket = static_cast<int32_t>(index);
+    if (communicator_.wire() != DataType::f32) gather_exact_parts();
+}
+
+void GradientReducer::gather_exact_parts() {
+    const auto is_exact = [&](size_t entry) { return !is_trainable(arena_.entries()[entry].spec.kind); };
+    size_t count = 0;
+    for (size_t entry = 0; entry < arena_.entries().size(); ++entry) count += is_exact(entry) ? arena_.gradient(entry).size() : 0;
+    exact_.resize(count);
+    std::span<float> free(exact_);
+    for (size_t entry = 0; entry < arena_.entries().size(); ++entry) {
+        if (!is_exact(entry)) continue;
+        const size_t part_count = arena_.gradient(entry).size();
+        exact_parts_.push_back({entry, free.first(part_count)});
+        free = free.subspan(part_count);
+    }
 }
 
 GradientReducer::~GradientReducer() {
@@ -29,7 +45,7 @@ GradientReducer::~GradientReducer() {
         }
     }
     try {
-        control_work_.wait();
+        exact_work_.wait();
     } catch (const Error&) {
         return;  // likewise
     }
@@ -57,15 +73,25 @@ void GradientReducer::launch_ready_buckets() {
             arena_.gradients().subspan(static_cast<size_t>(bucket.offset), static_cast<size_t>(bucket.count));
         const CollectiveLabel label{
             .what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_), .may_round = true};
-        const bool carries_control = launched_buckets_ + 1 == plan_.size();
-        if (!carries_control || communicator_.wire() == DataType::f32) {
+        if (exact_parts_.empty()) {
             works_[launched_buckets_] = communicator_.allreduce(slice, label);
             continue;
         }
-        // The image count divides every gradient: rounded on its way it would change them all.
-        const std::span<float> control = arena_.control();
-        works_[launched_buckets_] = communicator_.allreduce(slice.first(slice.size() - control.size()), label);
-        control_work_ = communicator_.allreduce(control, {.what = "control", .step = step_});
+        take_exact_parts(bucket);
+        const bool is_last = launched_buckets_ + 1 == plan_.size();
+        const size_t control_count = is_last ? arena_.control().size() : 0;
+        works_[launched_buckets_] = communicator_.allreduce(slice.first(slice.size() - control_count), label);
+        if (is_last) exact_work_ = communicator_.allreduce(std::span(exact_), {.what = "statistics and control", .step = step_});
+    }
+}
+
+// Zeros travel in their place, so that large statistics do not pass for rounded gradients.
+void GradientReducer::take_exact_parts(const Bucket& bucket) {
+    for (const ExactPart& part : exact_parts_) {
+        if (part.entry < bucket.entry_begin || part.entry >= bucket.entry_end) continue;
+        const std::span<float> gradient = arena_.gradient(part.entry);
+        std::ranges::copy(gradient, part.place.begin());
+        std::ranges::fill(gradient, 0.0F);
     }
 }
 
@@ -73,7 +99,8 @@ void GradientReducer::finish() {
     ready_up_to(arena_.entries().size());
     launch_ready_buckets();
     for (const Work& work : works_) work.wait();
-    control_work_.wait();
+    exact_work_.wait();
+    for (const ExactPart& part : exact_parts_) std::ranges::copy(part.place, arena_.gradient(part.entry).begin());
     for (size_t index = 0; index < works_.size(); ++index) {
         const WorkTimes times = works_[index].times();
         records_[index].start_ns = times.start_ns;

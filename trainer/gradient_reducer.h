@@ -35,7 +35,15 @@ public:
     std::span<const BucketRecord> records() const { return records_; }  // of the finished step
 
 private:
+    // What must not be rounded, with its place in exact_.
+    struct ExactPart {
+        size_t entry = 0;
+        std::span<float> place;
+    };
+
+    void gather_exact_parts();
     void launch_ready_buckets();
+    void take_exact_parts(const Bucket& bucket);
 
     Communicator& communicator_;
     ParameterArena& arena_;
@@ -43,7 +51,11 @@ private:
     const bool overlap_;
     GradientTree* const tree_;
     std::vector<Work> works_;
-    Work control_work_;  // where gradients are rounded on their way, control travels alone
+    // Where gradients are rounded on their way (comm.wire), batch-norm statistics and control travel apart from them, as they are,
+    // together and last. Empty where nothing is rounded: there they ride in the buckets.
+    std::vector<ExactPart> exact_parts_;
+    std::vector<float> exact_;
+    Work exact_work_;
     std::vector<BucketRecord> records_;
     int64_t step_ = 0;
     size_t ready_buckets_ = 0;     // their last gradient is final

@@ -7,8 +7,8 @@
 
 #include "collectives/gloo/gloo_device.h"
 #include "collectives/gloo/gloo_links.h"
+#include "collectives/kernels/reduce_kernels.h"
 #include "collectives/operation.h"
-#include "collectives/reduce_kernels.h"
 #include "core/clock.h"
 #include "core/error.h"
 

@@ -10,6 +10,7 @@
 // report a lost peer as a value on every system: silence for longer than the time limit does.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -103,7 +104,6 @@ private:
         Transfer* last = nullptr;
         void push(Transfer& transfer);
         Transfer* take(uint64_t tag);  // the first of this tag; null: none
-        Transfer* pop();
     };
     struct Peer {
         TransferQueue receives;          // posted, their headers not here yet
@@ -124,14 +124,20 @@ private:
     [[noreturn]] void fail(std::string text);
     void require(int error, int peer);  // 0, or fails with what MPI says
     template <typename Action>
-    void for_each_peer(Action action);
+    void for_each_peer(Action action) {
+        for (int peer = 0; peer < access_.size; ++peer) {
+            if (peer != access_.rank) action(peer);
+        }
+    }
     template <typename Action>
-    void for_each_used_slot(Action action);  // its number; not for every step
+    void for_each_used_slot(Action action) {  // its number; not for every step
+        for (int32_t number = 0; number < static_cast<int32_t>(slots_.size()); ++number) {
+            if (std::find(free_slots_.begin(), free_slots_.end(), number) == free_slots_.end()) action(number);
+        }
+    }
 
     int32_t take_slot(const Slot& slot);
     Message* take_message();
-    void connect(int64_t timeout_ms);
-    void hear_all(int64_t timeout_ms);
     void listen_for_notice();
     void listen_for_header(int peer);
 
@@ -151,6 +157,9 @@ private:
     void start_pieces();
     bool must_give_way(const Stream& stream) const;
 
+    // mpi_transport_life.cc
+    void connect(int64_t timeout_ms);
+    void hear_all(int64_t timeout_ms);
     bool life_sign_is_due() const;
     bool waits_for_a_peer() const;
     void show_life();  // touches nothing that is the owner's

@@ -18,8 +18,13 @@ float tree_sum(std::span<const float> values) {
 
 class Interpreter {
 public:
-    Interpreter(std::span<const Program> programs, std::vector<std::vector<float>>& buffers)
-        : programs_(programs), buffers_(buffers), matching_(match(programs)), messages_(matching_.partner.size()) {
+    Interpreter(std::span<const Program> programs, std::vector<std::vector<float>>& buffers,
+                const std::function<float(float)>& on_wire)
+        : programs_(programs),
+          buffers_(buffers),
+          on_wire_(on_wire),
+          matching_(match(programs)),
+          messages_(matching_.partner.size()) {
         for (size_t rank = 0; rank < programs.size(); ++rank) {
             slots_.emplace_back(static_cast<size_t>(programs[rank].slot_count), std::vector<float>(buffers[rank].size()));
         }
@@ -45,12 +50,14 @@ public:
 
 private:
     void ship(int rank, const Program& program, const Round& round) {
-        const std::vector<float>& buffer = buffers_[static_cast<size_t>(rank)];
+        std::vector<float>& buffer = buffers_[static_cast<size_t>(rank)];
         for (uint32_t index = round.first_move; index < round.first_move + round.move_count; ++index) {
             const Move& move = program.moves[index];
             if (move.kind != MoveKind::send) continue;
+            const auto first = buffer.begin() + move.range.first;
+            if (on_wire_) std::transform(first, first + move.range.size(), first, on_wire_);
             const uint32_t receive = matching_.partner[matching_.number(rank, index)];
-            messages_[receive].assign(buffer.begin() + move.range.first, buffer.begin() + move.range.last);
+            messages_[receive].assign(first, first + move.range.size());
         }
     }
 
@@ -82,6 +89,7 @@ private:
 
     const std::span<const Program> programs_;
     std::vector<std::vector<float>>& buffers_;
+    const std::function<float(float)>& on_wire_;
     const Matching matching_;
     std::vector<std::vector<float>> messages_;            // by receive
     std::vector<std::vector<std::vector<float>>> slots_;  // by rank and slot
@@ -89,9 +97,10 @@ private:
 
 }  // namespace
 
-void interpret(std::span<const Program> programs, std::vector<std::vector<float>>& buffers, uint64_t seed) {
+void interpret(std::span<const Program> programs, std::vector<std::vector<float>>& buffers, uint64_t seed,
+               const std::function<float(float)>& on_wire) {
     check(programs.size() == buffers.size(), "every rank has a program and a buffer");
-    Interpreter(programs, buffers).run(seed);
+    Interpreter(programs, buffers, on_wire).run(seed);
 }
 
 std::vector<float> rank_tree_sum(const std::vector<std::vector<float>>& inputs) {

@@ -28,6 +28,12 @@ protected:
         command.insert(command.end(), more.begin(), more.end());
         return run(command, 280.0);
     }
+    // Warnings stand on lines of their own.
+    static nlohmann::json json_in(const Outcome& outcome) {
+        const size_t start = outcome.output.find("{\"benchmark\"");
+        if (start == std::string::npos) return {};
+        return nlohmann::json::parse(outcome.output.substr(start, outcome.output.find('\n', start) - start));
+    }
 };
 
 class AllreducePeerTest : public AllreduceBenchTest, public ::testing::WithParamInterface<std::string> {};
@@ -80,6 +86,48 @@ TEST_F(AllreduceBenchTest, UnknownPeersAndSizesAreRefusedWithTheNearest) {
     const Outcome size = bench({"--sizes", "64KB"});
     EXPECT_EQ(size.exit_code, 2) << size.output;
     EXPECT_TRUE(size.says("64KiB")) << size.output;
+}
+
+TEST_F(AllreduceBenchTest, AlgorithmsAndBackendsOfLockstepAreShownByName) {
+    const Outcome outcome =
+        bench({"--sizes", "4KiB", "--peers", "none", "--lockstep-backend", "tcp", "--algorithm", "auto,exchange,ring", "--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto json = nlohmann::json::parse(outcome.output);
+    EXPECT_TRUE(json.at("failures").empty()) << outcome.output;
+    std::vector<std::string> settings;
+    for (const auto& row : json.at("rows")) settings.push_back(row.at("setting").get<std::string>());
+    EXPECT_EQ(settings,
+              (std::vector<std::string>{"tcp, private memory", "tcp, private memory, exchange", "tcp, private memory, ring"}));
+    EXPECT_NE(outcome.output.find("tcp backend"), std::string::npos) << outcome.output;
+}
+
+// What a backend cannot do is a failure of that contestant by name, and no row.
+TEST_F(AllreduceBenchTest, AnAlgorithmThatABackendHasNotIsRefusedByName) {
+    const Outcome outcome =
+        bench({"--sizes", "4KiB", "--peers", "none", "--lockstep-backend", "native,tcp", "--algorithm", "ring", "--json"});
+    const auto json = json_in(outcome);
+    ASSERT_EQ(json.at("rows").size(), 1U) << outcome.output;
+    EXPECT_EQ(json.at("rows").at(0).at("setting"), "tcp, private memory, ring");
+    ASSERT_EQ(json.at("failures").size(), 2U) << outcome.output;
+    EXPECT_EQ(json.at("failures").at(0).at("setting"), "native, zero-copy, ring");
+    EXPECT_TRUE(outcome.says("comm.algorithm=ring chooses among schedules over TCP")) << outcome.output;
+}
+
+TEST_F(AllreduceBenchTest, TheBackendMpiIsShownUnderEachMpirun) {
+    std::vector<std::string> expected;
+    for (const char* flavour : {"openmpi", "mpich"}) {
+        const bool is_there = fs::exists(beside("lib") / fmt::format("liblockstep_mpi_{}.so", flavour)) &&
+                              run({"which", fmt::format("mpirun.{}", flavour)}).exit_code == 0;
+        if (is_there) expected.push_back(fmt::format("mpi over {}, private memory, exchange", flavour));
+    }
+    if (expected.empty()) GTEST_SKIP() << "neither Open MPI nor MPICH is here";
+    const Outcome outcome =
+        bench({"--sizes", "4KiB", "--peers", "none", "--lockstep-backend", "mpi", "--algorithm", "exchange", "--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto json = json_in(outcome);
+    std::vector<std::string> settings;
+    for (const auto& row : json.at("rows")) settings.push_back(row.at("setting").get<std::string>());
+    EXPECT_EQ(settings, expected) << outcome.output;
 }
 
 TEST_F(AllreduceBenchTest, APeerThatIsNotThereIsNamedAndTheOthersAreMeasured) {

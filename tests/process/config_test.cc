@@ -83,6 +83,22 @@ TEST_F(ConfigRunTest, EveryBadFileIsRefusedOnceWithPlaceFoundAndAllowed) {
     }
 }
 
+TEST_F(ConfigRunTest, ACommandThatIsNoneIsNamedWithThoseThatAre) {
+    const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases{
+        {{"trian"}, {"\"trian\"", "did you mean train?", "lockstep --help"}},
+        {{"bench", "nope"}, {"\"nope\"", "step, allreduce", "lockstep bench --help"}},
+        {{}, {"no command", "train, run, eval"}},
+        {{"data"}, {"no command", "shapes", "lockstep data --help"}},
+        {{"report"}, {"RUN_DIR is required", "lockstep report --help"}}};
+    for (const auto& [words, expected] : cases) {
+        std::vector<std::string> command{lockstep_program()};
+        command.insert(command.end(), words.begin(), words.end());
+        const Outcome outcome = run(command, 20.0, test_environment());
+        EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+        for (const std::string& text : expected) EXPECT_TRUE(outcome.says(text)) << text << " in\n" << outcome.output;
+    }
+}
+
 TEST_F(ConfigRunTest, BadOverridesNameTheCommandLineAndTheNearestKey) {
     expect_refused(start("base", 2, {"optim.wieght_decay=1"}), {"command line", "optim.wieght_decay", "optim.weight_decay"});
     expect_refused(start("base", 2, {"lr.warm-up=1ep"}), {"command line", "lr.warm-up", "lr.warmup"});

@@ -18,13 +18,17 @@ protected:
         if (!std::filesystem::exists(module)) GTEST_SKIP() << GetParam() << " was not there when this was built";
         if (run({"which", "mpirun." + GetParam()}).exit_code != 0) GTEST_SKIP() << "mpirun." << GetParam() << " is not installed";
     }
-    std::vector<std::string> mpirun(int ranks, const std::vector<std::string>& overrides) const {
+    static std::vector<std::string> lockstep_on(int ranks, const std::vector<std::string>& arguments) {
         std::vector<std::string> command = {"mpirun." + GetParam(), "-np", std::to_string(ranks)};
         if (GetParam() == "openmpi") command.insert(command.end(), {"--allow-run-as-root", "--oversubscribe", "--bind-to", "none"});
-        command.insert(command.end(),
-                       {lockstep_program(), "train", tiny_config(), "run.dir=" + run_dir("mpi"), "comm.backend=mpi"});
-        command.insert(command.end(), overrides.begin(), overrides.end());
+        command.push_back(lockstep_program());
+        command.insert(command.end(), arguments.begin(), arguments.end());
         return command;
+    }
+    std::vector<std::string> mpirun(int ranks, const std::vector<std::string>& overrides) const {
+        std::vector<std::string> arguments{"train", tiny_config(), "run.dir=" + run_dir("mpi"), "comm.backend=mpi"};
+        arguments.insert(arguments.end(), overrides.begin(), overrides.end());
+        return lockstep_on(ranks, arguments);
     }
     // A job of three ranks that would run for hours, and trains; the processes of its ranks.
     std::unique_ptr<Program> training_job(std::vector<pid_t>& ranks) const {
@@ -47,6 +51,21 @@ TEST_P(MpirunTest, TrainsToTheBitsOfTheNativeBackend) {
     ASSERT_EQ(run_job(2, {"train.duration=3it"}, "own").exit_code, 0);
     ASSERT_FALSE(weights("own").empty());
     EXPECT_EQ(weights("mpi"), weights("own"));
+}
+
+TEST_P(MpirunTest, TuneMeasuresOverMpiAndKeepsTheTable) {
+    const Outcome outcome =
+        run(lockstep_on(2, {"tune", "--backend", "mpi", "--tuning", run_dir("tables")}), 120.0, test_environment());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_TRUE(outcome.says("mpi, 2 ranks, from links and schedules measured by lockstep tune")) << outcome.output;
+    EXPECT_TRUE(outcome.says("allreduce over 2 ranks")) << outcome.output;
+    EXPECT_FALSE(std::filesystem::is_empty(run_dir("tables")));
+}
+
+TEST_P(MpirunTest, TuneWithNothingToChooseIsRefusedInOneLine) {
+    const Outcome outcome = run(lockstep_on(2, {"tune"}), 60.0, test_environment());
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "there is nothing to choose for native on 2 ranks"), 1) << outcome.output;
 }
 
 TEST_P(MpirunTest, AKilledRankEndsTheJobAtOnceAndLeavesNothing) {

@@ -58,7 +58,7 @@ public:
                                network_.wakes_[static_cast<size_t>(rank_)];
             if (moved || woken || waited_ns >= patience_ns) return moved;
             throw_if_silent();
-            const int64_t step_ns = std::min<int64_t>(patience_ns - waited_ns, 50'000);  // chunks become ready without a signal
+            const int64_t step_ns = std::min(patience_ns - waited_ns, until_next_chunk_ns());
             network_.changed_[static_cast<size_t>(rank_)].wait_for(lock, std::chrono::nanoseconds(step_ns));
         }
     }
@@ -133,8 +133,11 @@ private:
         if (bytes == 0) return false;
         MemoryNetwork::Chunk chunk{.message = send.message, .tag = transfer.tag, .total_bytes = transfer.bytes};
         chunk.bytes.assign(transfer.data + transfer.moved, transfer.data + transfer.moved + bytes);
-        chunk.ready_ns =
-            now_ns() + static_cast<int64_t>(random_.uniform_double() * static_cast<double>(network_.options_.max_delay_ns));
+        const MemoryNetworkOptions& options = network_.options_;
+        int64_t& wire_free_ns = network_.wire_free_ns_[static_cast<size_t>(rank_)];
+        wire_free_ns = std::max(wire_free_ns, now_ns()) + static_cast<int64_t>(options.ns_per_byte * static_cast<double>(bytes));
+        chunk.ready_ns = wire_free_ns + options.latency_ns +
+                         static_cast<int64_t>(random_.uniform_double() * static_cast<double>(options.max_delay_ns));
         link.chunks.push_back(std::move(chunk));
         link.bytes += bytes;
         transfer.moved += bytes;
@@ -156,6 +159,18 @@ private:
             }
         }
         return moved;
+    }
+
+    // Chunks become ready without a signal. One that is ready and not taken waits for a receive, which only this rank can post.
+    int64_t until_next_chunk_ns() {
+        int64_t wait_ns = 10'000'000;
+        const int64_t now = now_ns();
+        for (int from = 0; from < network_.rank_count_; ++from) {
+            const MemoryNetwork::Link& link = network_.link(from, rank_);
+            if (!link.chunks.empty() && link.chunks.front().ready_ns > now)
+                wait_ns = std::min(wait_ns, link.chunks.front().ready_ns - now);
+        }
+        return wait_ns;
     }
 
     // False when the chunk has to wait, and everything behind it.
@@ -223,7 +238,8 @@ MemoryNetwork::MemoryNetwork(int rank_count, const MemoryNetworkOptions& options
       changed_(static_cast<size_t>(rank_count)),
       links_(static_cast<size_t>(rank_count * rank_count)),
       dead_(static_cast<size_t>(rank_count), false),
-      wakes_(static_cast<size_t>(rank_count), 0) {}
+      wakes_(static_cast<size_t>(rank_count), 0),
+      wire_free_ns_(static_cast<size_t>(rank_count), 0) {}
 
 MemoryNetwork::~MemoryNetwork() = default;
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/communicator.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 #include "core/clock.h"
 #include "core/hash.h"
 #include "core/random.h"

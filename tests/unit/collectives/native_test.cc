@@ -12,10 +12,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "collectives/native_communicator.h"
-#include "collectives/patience.h"
-#include "collectives/segment_file.h"
-#include "collectives/segment_transfer.h"
+#include "collectives/shared_memory/native_communicator.h"
+#include "collectives/shared_memory/patience.h"
+#include "collectives/shared_memory/segment_file.h"
+#include "collectives/shared_memory/segment_transfer.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"

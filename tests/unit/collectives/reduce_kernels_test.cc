@@ -1,4 +1,4 @@
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 
 #include <bit>
 #include <cmath>

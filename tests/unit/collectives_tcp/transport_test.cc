@@ -286,6 +286,22 @@ TEST(TcpTransport, ASilentPeerIsNamedAfterTheTimeLimitAndNotBefore) {
     EXPECT_THAT(texts[0], HasSubstr("rank 0 waits for it"));
 }
 
+TEST(TcpTransport, APeerThatTakesNothingOfWhatIsSentIsNamed) {
+    TcpOptions options = quick_options();
+    options.timeout_ms = 500;
+    const auto texts = TcpRanks{.options = options}.run([](const World& world, Transport& transport) -> std::string {
+        if (world.rank == 1) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+            return error_of([&] { transport.progress(0); });
+        }
+        std::vector<std::byte> bytes(80'000'000);  // more than the kernel's buffers
+        Transfer send = transfer(1, 1, bytes);
+        transport.post_send(send);
+        return error_of([&] { stay(transport, 5000); });
+    });
+    EXPECT_THAT(texts[0], AllOf(HasSubstr("rank 1 made no progress for "), HasSubstr("rank 0 waits for it")));
+}
+
 TEST(TcpTransport, ARankThatComputesForLongIsNotLost) {
     TcpOptions options = quick_options();
     options.timeout_ms = 400;

@@ -24,6 +24,18 @@ TEST_F(ConfigTest, WarmupInOtherUnitsIsCheckedOnceTheStepsAreKnown) {
     EXPECT_THROW(check_schedule(experiment, 6), ConfigError);
 }
 
+// Sums that are rounded on their way depend on where the ranks are.
+TEST_F(ConfigTest, AnyWorldRefusesAWireThatRounds) {
+    const std::string text =
+        kMinimal + "batch: {global: 64, per_replica: 32}\ntrain: {threads: 1}\nrun: {reproducible: any_world}\n";
+    for (const std::string wire : {"bf16", "fp16"}) {
+        EXPECT_THAT(error_of(text, {"comm.wire=" + wire}),
+                    testing::AllOf(HasSubstr("run.reproducible"), HasSubstr("comm.wire " + wire), HasSubstr("set comm.wire=fp32")));
+        EXPECT_NO_THROW(read(text, {"comm.wire=" + wire, "run.reproducible=same_world"})) << wire;
+    }
+    EXPECT_NO_THROW(read(text, {"comm.wire=fp32"}));
+}
+
 TEST_F(ConfigTest, DurationsCountSteps) {
     EXPECT_EQ((Duration{Duration::Unit::epochs, 0.5}.steps(6)), 3);
     EXPECT_EQ((Duration{Duration::Unit::epochs, 2}.steps(6)), 12);

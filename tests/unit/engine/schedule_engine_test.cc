@@ -19,122 +19,15 @@
 #include "core/random.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/memory_transport.h"
+#include "tests/unit/engine/engine_ranks.h"
 
 namespace lockstep {
 namespace {
 
+using namespace testing_support;
 using schedule::Algorithm;
 using schedule::Collective;
 using schedule::Plan;
-using testing_support::MemoryNetwork;
-using testing_support::MemoryNetworkOptions;
-
-constexpr ElementFormat kFloats{DataType::f32, DataType::f32};
-
-// Little may be sent unasked, and little is kept by a receiver: credit and its bound are at work in every test.
-constexpr EngineOptions kTight{.eager_bytes = 2048, .eager_window_bytes = 4096, .sum_budget = 3000};
-
-std::vector<std::vector<int>> everybody(int rank_count) {
-    std::vector<int> ranks(static_cast<size_t>(rank_count));
-    for (int rank = 0; rank < rank_count; ++rank) ranks[static_cast<size_t>(rank)] = rank;
-    return {ranks};
-}
-
-// What one rank does in a test; its complaints, or the error it met.
-using Body = std::function<std::string(ScheduleEngine&, Transport&, int rank)>;
-
-std::vector<std::string> run_ranks(int rank_count, const MemoryNetworkOptions& network_options, const EngineOptions& options,
-                                   const Body& body, MemoryNetwork* network = nullptr) {
-    std::unique_ptr<MemoryNetwork> own;
-    if (network == nullptr) {
-        own = std::make_unique<MemoryNetwork>(rank_count, network_options);
-        network = own.get();
-    }
-    std::vector<std::string> results(static_cast<size_t>(rank_count));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < rank_count; ++rank) {
-        threads.emplace_back([&, rank] {
-            const auto transport = network->transport(rank);
-            ScheduleEngine engine(*transport, rank, everybody(rank_count), options);
-            try {
-                results[static_cast<size_t>(rank)] = body(engine, *transport, rank);
-            } catch (const Error& error) {
-                transport->abort(error.what());
-                results[static_cast<size_t>(rank)] = error.what();
-            }
-        });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return results;
-}
-
-void drive(ScheduleEngine& engine, Transport& transport, const std::function<bool()>& until) {
-    while (!until()) {
-        if (!engine.advance())
-            transport.progress(1'000'000);
-        else
-            transport.progress(0);
-    }
-}
-
-ScheduleRequest request_for(const Plan& plan, const ElementFormat& format, void* data, int64_t count, uint64_t sequence) {
-    Operation operation{.kind = OperationKind::allreduce, .label = {.what = "bucket", .step = 3, .bucket = 1}};
-    operation.byte_count = static_cast<size_t>(count) * format.value_bytes();
-    operation.sequence = sequence;
-    operation.root = plan.root;
-    if (plan.collective == Collective::reduce_scatter) operation.kind = OperationKind::reduce_scatter;
-    if (plan.collective == Collective::allgather) operation.kind = OperationKind::allgather;
-    if (plan.collective == Collective::broadcast) operation.kind = OperationKind::broadcast;
-    return {.number = sequence,
-            .operation = OperationSignature::of(operation, -1),
-            .plan = plan,
-            .format = format,
-            .data = static_cast<std::byte*>(data),
-            .element_count = count};
-}
-
-void run_one(ScheduleEngine& engine, Transport& transport, const ScheduleRequest& request) {
-    const int handle = engine.start(request);
-    drive(engine, transport, [&] { return engine.finished(handle); });
-    engine.release(handle);
-}
-
-float whole_number(int rank, size_t index) {
-    return static_cast<float>((index * 7 + static_cast<size_t>(rank) * 13) % 101) - 50.0F;
-}
-
-std::vector<float> whole_numbers(int rank, size_t count) {
-    std::vector<float> values(count);
-    for (size_t index = 0; index < count; ++index) values[index] = whole_number(rank, index);
-    return values;
-}
-
-std::vector<float> sum_of_whole_numbers(int rank_count, size_t count) {
-    std::vector<float> sums(count, 0.0F);
-    for (int rank = 0; rank < rank_count; ++rank) {
-        for (size_t index = 0; index < count; ++index) sums[index] += whole_number(rank, index);
-    }
-    return sums;
-}
-
-std::vector<float> random_floats(int rank, size_t count, uint64_t purpose) {
-    RandomStream stream(3, "engine-test", purpose, static_cast<uint64_t>(rank));
-    std::vector<float> values(count);
-    for (float& value : values) value = stream.normal();
-    return values;
-}
-
-std::vector<Plan> allreduce_plans() {
-    std::vector<Plan> plans;
-    for (const int radix : {2, 3, 4, 16}) plans.push_back({.algorithm = Algorithm::exchange, .radix = radix});
-    for (const int radix : {2, 4, 16}) plans.push_back({.algorithm = Algorithm::halving_doubling, .radix = radix});
-    for (const int chunks : {1, 3}) {
-        plans.push_back({.algorithm = Algorithm::ring, .chunks = chunks});
-        plans.push_back({.algorithm = Algorithm::tree, .chunks = chunks});
-        plans.push_back({.algorithm = Algorithm::double_tree, .chunks = chunks});
-    }
-    return plans;
-}
 
 // Some ranks come late: the order in which operations become ready differs from rank to rank.
 void sleep_a_little(RandomStream& random, int64_t most_us) {
@@ -259,61 +152,11 @@ TEST(ScheduleEngine, RandomReadyOrdersAndDelaysNeverChangeABitAndNeverHang) {
     }
 }
 
-TEST(ScheduleEngine, WireTypesLeaveTheSameBitsOnAllRanksWithTheErrorOfTheType) {
-    for (const DataType wire : {DataType::bf16, DataType::f16}) {
-        for (const int rank_count : {2, 3, 4, 6, 7}) {
-            const auto results = run_ranks(rank_count, {}, kTight, [&](ScheduleEngine& engine, Transport& transport, int rank) {
-                std::string bits;
-                uint64_t sequence = 0;
-                for (const Plan& plan : allreduce_plans()) {
-                    constexpr size_t kCount = 3001;
-                    std::vector<float> data = random_floats(rank, kCount, 9);
-                    std::vector<double> expected(kCount);
-                    for (int each = 0; each < rank_count; ++each) {
-                        const std::vector<float> values = random_floats(each, kCount, 9);
-                        for (size_t index = 0; index < kCount; ++index) expected[index] += values[index];
-                    }
-                    run_one(engine, transport, request_for(plan, {DataType::f32, wire}, data.data(), kCount, ++sequence));
-                    bits.append(reinterpret_cast<const char*>(data.data()), kCount * sizeof(float));
-                    // Every partial sum is rounded at most once on each of its ways; values reach about 4 per rank.
-                    const double unit = wire == DataType::bf16 ? 1.0 / 256 : 1.0 / 2048;
-                    for (size_t index = 0; index < kCount; ++index) {
-                        if (std::abs(data[index] - expected[index]) > unit * 4.0 * rank_count * rank_count) {
-                            return fmt::format("rank {}: {} element {}: {} not {}", rank, describe(plan), index, data[index],
-                                               expected[index]);
-                        }
-                    }
-                }
-                const float rounding = engine.take_rounding();
-                if (!(rounding > 1e-5F && rounding < 1.0F / 256)) return fmt::format("rank {}: rounding {}", rank, rounding);
-                if (engine.take_rounding() != 0.0F) return fmt::format("rank {}: rounding was not taken", rank);
-                return bits;
-            });
-            for (const std::string& result : results) {
-                EXPECT_EQ(result.size(), results[0].size()) << result.substr(0, 200);
-                EXPECT_TRUE(result == results[0]) << to_string(wire) << " on " << rank_count << " ranks: bits differ";
-            }
-        }
-    }
-}
-
-TEST(ScheduleEngine, HalfTheBytesTravelWithAWireTypeOfTwoBytes) {
-    const auto results = run_ranks(2, {}, kTight, [&](ScheduleEngine& engine, Transport& transport, int rank) {
-        std::vector<float> data = whole_numbers(rank, 4096);
-        run_one(engine, transport, request_for({.algorithm = Algorithm::exchange}, kFloats, data.data(), 4096, 1));
-        const uint64_t full_bytes = engine.sent_bytes();
-        run_one(engine, transport,
-                request_for({.algorithm = Algorithm::exchange}, {DataType::f32, DataType::bf16}, data.data(), 4096, 2));
-        return fmt::format("{} {}", full_bytes, engine.sent_bytes() - full_bytes);
-    });
-    EXPECT_THAT(results, testing::Each(fmt::format("{} {}", 4096 * 4, 4096 * 2)));
-}
-
 // Its owner sleeps when advance() has done nothing, so it must not say so when only its budget has ended.
 TEST(ScheduleEngine, SaysThatItGotOnWhenItsBudgetEnds) {
     constexpr size_t kCount = 200'000;
     const EngineOptions options{.eager_bytes = 1 << 20, .sum_budget = 3000};
-    const Body body = [&](ScheduleEngine& engine, Transport& transport, int rank) -> std::string {
+    const EngineBody body = [&](ScheduleEngine& engine, Transport& transport, int rank) -> std::string {
         std::vector<float> data = whole_numbers(rank, kCount);
         const int handle = engine.start(request_for(
             {.collective = Collective::allreduce, .algorithm = Algorithm::exchange, .radix = 2}, kFloats, data.data(), kCount, 1));
@@ -347,6 +190,7 @@ TEST(ScheduleEngine, ADisagreementNamesBothSides) {
         {exchange, DataType::f32, 90'000, "360000 bytes"},
         {exchange, DataType::bf16, 1000, "bf16"},
         {{.algorithm = Algorithm::ring}, DataType::f32, 1000, "ring"},
+        {{.algorithm = Algorithm::exchange, .radix = 5}, DataType::f32, 1000, "exchange(5)"},
         {{.collective = Collective::broadcast, .algorithm = Algorithm::tree}, DataType::f32, 1000, "broadcast"},
     };
     for (const Case& each : cases) {

@@ -1,6 +1,7 @@
 // The communicator around the engine, with threads as ranks over a network in memory: who drives, what a failure leaves behind.
 #include "collectives/transport_communicator.h"
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -143,6 +144,82 @@ TEST_P(TransportCommunicatorTest, AFailureToConnectIsThrownByTheConstructor) {
                                .make_node_memory = {}});
     };
     EXPECT_THROW(make(), CommError);
+}
+
+// Around another: shows whether somebody sleeps in it, and sleeps until something comes or somebody calls, whatever its patience.
+class SleepyTransport final : public Transport {
+public:
+    explicit SleepyTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+    std::string_view name() const override { return "sleepy"; }
+    void post_send(Transfer& transfer) override { inner_->post_send(transfer); }
+    void post_receive(Transfer& transfer) override { inner_->post_receive(transfer); }
+    bool progress(int64_t patience_ns) override {
+        if (patience_ns == 0) return inner_->progress(0);
+        const int64_t end_ns = now_ns() + 20'000'000'000;
+        ++sleeps;
+        asleep = true;
+        bool moved = false;
+        while (!moved && !woken_.exchange(false) && now_ns() < end_ns) moved = inner_->progress(200'000);
+        overslept = overslept || now_ns() >= end_ns;
+        asleep = false;
+        return moved;
+    }
+    void note_progress() noexcept override { inner_->note_progress(); }
+    void wake() noexcept override { woken_ = true; }
+    void abort(std::string_view reason) noexcept override { inner_->abort(reason); }
+
+    static inline std::atomic<bool> asleep{false}, overslept{false};
+    static inline std::atomic<int> sleeps{0};
+
+private:
+    std::unique_ptr<Transport> inner_;
+    std::atomic<bool> woken_{false};
+};
+
+// The thread sleeps because a peer has not come; what is started now, and waited for now, must not wait for that peer.
+TEST_P(TransportCommunicatorTest, WhoSleepsInTheTransportIsWokenByWhatIsStarted) {
+    SleepyTransport::asleep = SleepyTransport::overslept = false;
+    MemoryNetwork network(2, {});
+    std::atomic<bool> rank_0_went_on{false};
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            const World world{.rank = rank, .size = 2, .local_rank = rank, .local_size = 2};
+            CommunicatorOptions options;
+            options.plan.probing = Probing::never;
+            TransportCommunicator communicator(world, options,
+                                               {.name = "memory",
+                                                .make_transport = [&]() -> std::unique_ptr<Transport> {
+                                                    if (rank == 1) return network.transport(1);
+                                                    return std::make_unique<SleepyTransport>(network.transport(0));
+                                                },
+                                                .one_thread = GetParam(),
+                                                .make_node_memory = {}});
+            std::vector<float> large(100'000, 1.0F), small(10, 1.0F);
+            if (rank == 0) {
+                const Work first = communicator.allreduce(large, {.what = "first"});
+                while (!SleepyTransport::asleep) sleep_us(100);
+                sleep_us(2000);  // what little had come before is done with
+                while (!SleepyTransport::asleep) sleep_us(100);
+                const int sleeps_before = SleepyTransport::sleeps;
+                const Work second = communicator.allreduce(small, {.what = "second"});
+                // Woken, it looks for what was issued and goes to sleep again.
+                const int64_t end_ns = now_ns() + 10'000'000'000;
+                while (SleepyTransport::sleeps == sleeps_before && now_ns() < end_ns) sleep_us(100);
+                EXPECT_GT(SleepyTransport::sleeps, sleeps_before);
+                rank_0_went_on = true;
+                first.wait();
+                second.wait();
+            } else {
+                while (!rank_0_went_on) sleep_us(100);
+                communicator.allreduce(large, {.what = "first"});
+                communicator.allreduce(small, {.what = "second"}).wait();
+            }
+            communicator.barrier({.what = "end"});
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_FALSE(SleepyTransport::overslept);
 }
 
 INSTANTIATE_TEST_SUITE_P(Drivers, TransportCommunicatorTest, testing::Bool(),

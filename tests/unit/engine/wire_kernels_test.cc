@@ -1,4 +1,4 @@
-#include "collectives/wire_kernels.h"
+#include "collectives/kernels/wire_kernels.h"
 
 #include <bit>
 #include <cmath>

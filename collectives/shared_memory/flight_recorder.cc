@@ -1,4 +1,4 @@
-#include "collectives/flight_recorder.h"
+#include "collectives/shared_memory/flight_recorder.h"
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/node_segment.h"
+#include "collectives/shared_memory/node_segment.h"
 #include "core/clock.h"
 #include "core/files.h"
 

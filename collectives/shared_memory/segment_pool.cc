@@ -1,4 +1,4 @@
-#include "collectives/segment_pool.h"
+#include "collectives/shared_memory/segment_pool.h"
 
 #include <cstring>
 

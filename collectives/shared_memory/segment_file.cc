@@ -1,4 +1,4 @@
-#include "collectives/segment_file.h"
+#include "collectives/shared_memory/segment_file.h"
 
 #include <fcntl.h>
 #include <poll.h>

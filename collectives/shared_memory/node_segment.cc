@@ -1,4 +1,4 @@
-#include "collectives/node_segment.h"
+#include "collectives/shared_memory/node_segment.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "collectives/segment_file.h"
+#include "collectives/shared_memory/segment_file.h"
 #include "core/clock.h"
 #include "core/error.h"
 

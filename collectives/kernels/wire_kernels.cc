@@ -1,4 +1,4 @@
-#include "collectives/wire_kernels.h"
+#include "collectives/kernels/wire_kernels.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,10 +6,10 @@
 #include "core/error.h"
 
 // Compiles the loops for every instruction set; the best one of this processor is taken at run time.
-#define HWY_TARGET_INCLUDE "collectives/wire_kernels_targets.h"
+#define HWY_TARGET_INCLUDE "collectives/kernels/wire_kernels_targets.h"
 #include "hwy/foreach_target.h"
 // The build's own instruction set comes last:
-#include "collectives/wire_kernels_targets.h"
+#include "collectives/kernels/wire_kernels_targets.h"
 
 namespace lockstep::wire_kernels {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "collectives/wire_kernels.h"
+#include "collectives/kernels/wire_kernels.h"
 #include "core/error.h"
 
 namespace lockstep::wire_kernels::reference {

@@ -1,10 +1,10 @@
-#include "collectives/local_group.h"
+#include "collectives/shared_memory/local_group.h"
 
 #include <cstring>
 
 #include <fmt/format.h>
 
-#include "collectives/patience.h"
+#include "collectives/shared_memory/patience.h"
 #include "core/clock.h"
 #include "core/error.h"
 

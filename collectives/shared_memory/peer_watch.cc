@@ -1,4 +1,4 @@
-#include "collectives/peer_watch.h"
+#include "collectives/shared_memory/peer_watch.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

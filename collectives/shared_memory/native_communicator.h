@@ -15,10 +15,10 @@
 #include <string>
 
 #include "collectives/communicator.h"
-#include "collectives/local_group.h"
 #include "collectives/operation.h"
-#include "collectives/segment_pool.h"
-#include "collectives/segment_transfer.h"
+#include "collectives/shared_memory/local_group.h"
+#include "collectives/shared_memory/segment_pool.h"
+#include "collectives/shared_memory/segment_transfer.h"
 
 namespace lockstep {
 

@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "collectives/local_group.h"
 #include "collectives/operation.h"
+#include "collectives/shared_memory/local_group.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "collectives/node_memory.h"
+#include "collectives/shared_memory/node_memory.h"
 
 #include <atomic>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "collectives/communicator.h"
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 
 namespace lockstep {
 

@@ -1,9 +1,9 @@
-#include "collectives/native_communicator.h"
+#include "collectives/shared_memory/native_communicator.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "collectives/patience.h"
+#include "collectives/shared_memory/patience.h"
 #include "core/clock.h"
 #include "core/error.h"
 

@@ -1,4 +1,4 @@
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 
 #include <algorithm>
 
@@ -7,10 +7,10 @@
 // Compiles the loops for every instruction set; the best one of this processor is taken at run time. The early SSE sets lack the
 // conversion of half floats; processors that have nothing better run the plain loops.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-#define HWY_TARGET_INCLUDE "collectives/reduce_kernels_targets.h"
+#define HWY_TARGET_INCLUDE "collectives/kernels/reduce_kernels_targets.h"
 #include "hwy/foreach_target.h"
 // The build's own instruction set comes last:
-#include "collectives/reduce_kernels_targets.h"
+#include "collectives/kernels/reduce_kernels_targets.h"
 
 namespace lockstep::reduce_kernels {
 

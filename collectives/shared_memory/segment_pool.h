@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "collectives/node_segment.h"
+#include "collectives/shared_memory/node_segment.h"
 #include "core/tensor.h"
 
 namespace lockstep {

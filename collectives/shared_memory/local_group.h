@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/node_segment.h"
 #include "collectives/operation.h"
-#include "collectives/peer_watch.h"
+#include "collectives/shared_memory/node_segment.h"
+#include "collectives/shared_memory/peer_watch.h"
 #include "core/world.h"
 
 namespace lockstep {

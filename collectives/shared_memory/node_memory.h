@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/node_segment.h"
-#include "collectives/segment_pool.h"
+#include "collectives/shared_memory/node_segment.h"
+#include "collectives/shared_memory/segment_pool.h"
 #include "core/tensor.h"
 #include "core/world.h"
 #include "net/store.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 #include "core/error.h"
 
 namespace lockstep::reduce_kernels::reference {

@@ -1,10 +1,10 @@
-#include "collectives/segment_transfer.h"
+#include "collectives/shared_memory/segment_transfer.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "collectives/reduce_kernels.h"
+#include "collectives/kernels/reduce_kernels.h"
 
 namespace lockstep {
 

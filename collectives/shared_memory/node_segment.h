@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "collectives/flight_recorder.h"
+#include "collectives/shared_memory/flight_recorder.h"
 #include "core/world.h"
 #include "net/socket.h"
 #include "net/store.h"

@@ -1,4 +1,4 @@
-#include "collectives/patience.h"
+#include "collectives/shared_memory/patience.h"
 
 #include <algorithm>
 #include <chrono>
