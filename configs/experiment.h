@@ -71,6 +71,8 @@ struct Experiment {
         bool folded_momentum = false;
         double weight_decay = 1e-4;
         bool decay_bn = false, decay_bias = false;
+        std::string sharded = "off";  // off | node
+        bool shared_out() const { return sharded == "node"; }
     } optim;
     struct Lr {
         double base = 0.1;

@@ -159,6 +159,11 @@ std::vector<SchemaRow> optim_rows() {
          .range = kUnitInterval},
         {"optim.decay_bn", [](Experiment& e) -> Field { return &e.optim.decay_bn; }, "Decay also scale and shift of batch norms."},
         {"optim.decay_bias", [](Experiment& e) -> Field { return &e.optim.decay_bias; }, "Decay also biases."},
+        {.name = "optim.sharded",
+         .field = [](Experiment& e) -> Field { return &e.optim.sharded; },
+         .doc = "`node`: the ranks of a node share out the update: each keeps the optimizer state of its slice alone, and the "
+                "parameters lie once per node. The same bits and the same checkpoints as `off`; needs comm.backend auto or native.",
+         .choices = {"off", "node"}},
     };
 }
 
