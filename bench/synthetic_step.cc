@@ -13,9 +13,14 @@ double ms_since(int64_t start_ns) { return static_cast<double>(now_ns() - start_
 
 ModelOptions usual_model(const std::string& arch) {
     const bool cifar = arch == "resnet20" || arch == "resnet32" || arch == "resnet44" || arch == "resnet56" ||
-                       arch == "resnet110" || arch.starts_with("tiny");
+                       arch == "resnet110" || arch.starts_with("tiny") || arch.starts_with("cifar10");
     const bool mnist = arch == "mnist_cnn";
-    ModelOptions model{.arch = arch, .num_classes = cifar || mnist ? 10 : 1000, .image_size = mnist ? 28 : cifar ? 32 : 224};
+    ModelOptions model{.arch = arch,
+                       .num_classes = cifar || mnist ? 10 : 1000,
+                       .image_size = mnist                    ? 28
+                                     : cifar                  ? 32
+                                     : arch == "inception_v3" ? 299
+                                                              : 224};
     if (mnist) model.channels = 1;
     return model;
 }

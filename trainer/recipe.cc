@@ -61,6 +61,14 @@ std::string text_of(const std::vector<TransformConfig>& pipeline) {
     return text;
 }
 
+// Negative stands for `auto`: the network's own.
+std::optional<float> unless_auto(double value) {
+    if (value < 0.0) return std::nullopt;
+    return static_cast<float>(value);
+}
+
+std::string text_unless_auto(double value) { return value < 0.0 ? "auto" : fmt::format("{}", value); }
+
 }  // namespace
 
 ModelOptions model_options(const Experiment& experiment, int64_t num_classes) {
@@ -71,7 +79,8 @@ ModelOptions model_options(const Experiment& experiment, int64_t num_classes) {
             .channels = experiment.model.channels,
             .zero_init_last_bn = experiment.model.zero_init_last_bn,
             .label_smoothing = static_cast<float>(experiment.loss.label_smoothing),
-            .bn_epsilon = static_cast<float>(experiment.batchnorm.epsilon),
+            .bn_epsilon = unless_auto(experiment.batchnorm.epsilon),
+            .bn_keep = unless_auto(experiment.batchnorm.keep),
             .dropout = static_cast<float>(experiment.model.dropout)};
 }
 
@@ -91,8 +100,7 @@ SgdOptions sgd_options(const Experiment& experiment) {
             .folded = experiment.optim.folded_momentum,
             .weight_decay = experiment.optim.weight_decay,
             .decay_batch_norm = experiment.optim.decay_bn,
-            .decay_bias = experiment.optim.decay_bias,
-            .statistics_keep = experiment.batchnorm.keep};
+            .decay_bias = experiment.optim.decay_bias};
 }
 
 LearningRateOptions learning_rate_options(const Experiment& experiment, int64_t steps_per_epoch, int64_t total_steps) {
@@ -216,8 +224,8 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"lr.power", text(lr.power)},
             {"lr.final_rate", text(lr.final_rate)},
             {"loss.label_smoothing", text(loss.label_smoothing)},
-            {"batchnorm.keep", text(batchnorm.keep)},
-            {"batchnorm.epsilon", text(batchnorm.epsilon)}};
+            {"batchnorm.keep", text_unless_auto(batchnorm.keep)},
+            {"batchnorm.epsilon", text_unless_auto(batchnorm.epsilon)}};
 }
 
 }  // namespace lockstep

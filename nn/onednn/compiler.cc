@@ -53,15 +53,16 @@ Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase 
     shapes_ = infer_shapes(graph);
     macs_ = forward_macs_by_op(graph);
     const size_t op_count = graph.ops.size();
+    active_ = training() ? std::vector<bool>(op_count, true) : ops_of_last_loss(graph);
     consumers_.resize(op_count);
     for (size_t index = 0; index < op_count; ++index) {
+        if (!active_[index]) continue;
         for (const int input : graph.ops[index].inputs) consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(index));
     }
     outputs_.resize(op_count);
     gradient_descs_.resize(op_count);
     contributions_.resize(op_count);
     compiled_.program = std::make_unique<Program>();
-    compiled_.loss = std::make_unique<LossState>();
     decide_fusion();
     decide_norms_before_adds();
     plan_needs();
@@ -173,6 +174,7 @@ void Compiler::with_op_named(int index, std::string_view part, void (Compiler::*
 }
 
 void Compiler::forward_op(int index) {
+    if (!active(index)) return;
     plans_[static_cast<size_t>(index)]->forward(*this);
     for (const int input : op(index).inputs) {
         const int buffer = output(input).buffer;
@@ -181,8 +183,13 @@ void Compiler::forward_op(int index) {
 }
 
 void Compiler::backward_op(int index) {
-    if (needs_gradient(index) || index + 1 == static_cast<int>(graph_.ops.size()))
-        plans_[static_cast<size_t>(index)]->backward(*this);
+    const bool is_loss = std::holds_alternative<SoftmaxCrossEntropyOp>(op(index).attributes);
+    if (needs_gradient(index) || is_loss) plans_[static_cast<size_t>(index)]->backward(*this);
+}
+
+LossState& Compiler::add_loss() {
+    compiled_.losses.push_back(std::make_unique<LossState>());
+    return *compiled_.losses.back();
 }
 
 bool Compiler::has_fused_relu(int index) const { return fused_relu_.at(static_cast<size_t>(index)); }
@@ -316,7 +323,10 @@ Value Compiler::parameter_value(size_t entry, const dnnl::memory::dims& dims) {
 }
 
 Value Compiler::parameter_gradient(size_t entry, const dnnl::memory::dims& dims) {
-    const MemoryDesc desc = parameter_desc(entry, dims);
+    return parameter_gradient(entry, parameter_desc(entry, dims));
+}
+
+Value Compiler::parameter_gradient(size_t entry, const MemoryDesc& desc) {
     return {dnnl::memory(desc, library_.engine, arena_->gradient(entry).data()), desc, Value::kElsewhere};
 }
 
@@ -412,7 +422,8 @@ void Compiler::add_gradient_step(const dnnl::primitive& primitive, std::string_v
     Arguments add_arguments = arguments;
     std::vector<std::pair<Value, Value>> write_copies, add_copies;
     for (const GradientOutput& output : outputs) {
-        const Value target = parameter_gradient(output.entry, output.desc.dims());
+        const Value target =
+            output.arena ? parameter_gradient(output.entry, *output.arena) : parameter_gradient(output.entry, output.desc.dims());
         const Value aside = new_value(target.desc, "gradient to be added");
         const bool same_layout = output.desc == target.desc;
         const Value foreign = same_layout ? Value{} : new_value(output.desc, "gradient in another layout");
@@ -463,7 +474,8 @@ void Compiler::note_primitive(const dnnl::primitive& primitive, std::string_view
     facts.layout = layouts_text(arguments);
     facts.is_reorder = kind == dnnl::primitive::kind::reorder;
     if (facts.is_reorder) facts.group.clear();
-    if (kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::inner_product) {
+    if (kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::deconvolution ||
+        kind == dnnl::primitive::kind::inner_product) {
         facts.flop = 2.0 * static_cast<double>(macs_[static_cast<size_t>(current_op_)]) * batch_;
     }
     for (const auto& [slot, value] : arguments) {

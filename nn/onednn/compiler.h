@@ -53,15 +53,17 @@ struct GradientOutput {
     int slot = 0;  // DNNL_ARG_DIFF_...
     size_t entry = 0;
     MemoryDesc desc;  // in which the primitive writes it
+    // How the arena's memory is seen where that is no plain or planned layout of the primitive's own dimensions.
+    std::optional<MemoryDesc> arena = std::nullopt;
 };
 
 struct Compiled {
     std::unique_ptr<Program> program;
-    std::unique_ptr<LossState> loss;
-    int reorders = 0;              // layout conversions of activations and their gradients in one step
-    int weight_reorders = 0;       // copies of weights in another layout or type
-    size_t scratch_bytes = 0;      // the largest scratchpad of a primitive
-    std::vector<StepFacts> facts;  // of each step, forward first; op and kind are the executor's to fill in
+    std::vector<std::unique_ptr<LossState>> losses;  // the network's own is the last
+    int reorders = 0;                                // layout conversions of activations and their gradients in one step
+    int weight_reorders = 0;                         // copies of weights in another layout or type
+    size_t scratch_bytes = 0;                        // the largest scratchpad of a primitive
+    std::vector<StepFacts> facts;                    // of each step, forward first; op and kind are the executor's to fill in
 };
 
 class Compiler {
@@ -80,7 +82,8 @@ public:
     int batch() const { return batch_; }
     bool training() const { return phase_ == Phase::training; }
     bool planning() const { return arena_ == nullptr; }
-    bool has_fused_relu(int index) const;  // the op applies the ReLU that follows it
+    bool has_fused_relu(int index) const;                                            // the op applies the ReLU that follows it
+    bool active(int index) const { return active_.at(static_cast<size_t>(index)); }  // not so: left out of evaluation
     // A batch norm and the addition that is its only reader, done in the addition's turn; -1: none.
     int add_after_norm(int index) const { return add_after_norm_.at(static_cast<size_t>(index)); }
     NormPlan* norm_before_add(int index) const { return norm_before_add_.at(static_cast<size_t>(index)); }
@@ -111,6 +114,7 @@ public:
     MemoryDesc parameter_desc(size_t entry, const dnnl::memory::dims& dims) const;  // as it lies in the arena
     Value parameter_value(size_t entry, const dnnl::memory::dims& dims);
     Value parameter_gradient(size_t entry, const dnnl::memory::dims& dims);
+    Value parameter_gradient(size_t entry, const MemoryDesc& desc);
     Value value_as(const Value& parameter, const MemoryDesc& desc);  // the value itself, or a copy made by a step
     void choose_layout(size_t entry, const MemoryDesc& desc);        // planning only
     void entries_done(int index);  // the op's parameters have their gradients after the last step added
@@ -129,7 +133,7 @@ public:
     void run_into_gradients(const typename Primitive::primitive_desc& desc, const Arguments& arguments,
                             const std::vector<GradientOutput>& outputs);
     static dnnl::primitive_attr attributes();  // scratchpads are ours
-    LossState& loss() { return *compiled_.loss; }
+    LossState& add_loss();                     // called in graph order
 
 private:
     void decide_fusion();
@@ -161,9 +165,10 @@ private:
     ParameterArena* arena_;
 
     std::vector<FeatureShape> shapes_;
-    std::vector<std::vector<int>> consumers_;
-    std::vector<bool> fused_relu_;     // of a producer
-    std::vector<int> add_after_norm_;  // of a batch norm
+    std::vector<bool> active_;
+    std::vector<std::vector<int>> consumers_;  // active ones
+    std::vector<bool> fused_relu_;             // of a producer
+    std::vector<int> add_after_norm_;          // of a batch norm
     std::vector<NormPlan*> norm_before_add_;
     std::vector<std::unique_ptr<OpPlan>> plans_;
     std::vector<ParameterEntry> entries_;

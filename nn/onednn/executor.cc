@@ -15,7 +15,7 @@ namespace {
 // In the order of OpAttributes.
 constexpr std::array<std::string_view, std::variant_size_v<OpAttributes>> kKinds{
     "input", "conv",   "batch_norm",      "relu",    "leaky_relu",   "sigmoid", "pool", "global_pool",
-    "add",   "concat", "fully_connected", "dropout", "pad_shortcut", "loss"};
+    "add",   "concat", "fully_connected", "dropout", "pad_shortcut", "loss",    "lrn",  "deconv"};
 
 double ms_since(int64_t start_ns) { return static_cast<double>(now_ns() - start_ns) / 1e6; }
 
@@ -28,7 +28,7 @@ OnednnExecutor::OnednnExecutor(std::shared_ptr<const Library> library, std::shar
       compiled_(std::move(compiled)),
       batch_(batch),
       phase_(phase),
-      classes_(compiled_.loss->logits.size() / static_cast<size_t>(batch)),
+      classes_(compiled_.losses.back()->logits.size() / static_cast<size_t>(batch)),
       input_count_(static_cast<size_t>(batch * graph.input().channels * graph.input().height * graph.input().width)) {
     for (const Op& op : graph.ops) op_names_.push_back(op.name);
     name_steps(graph);
@@ -56,7 +56,7 @@ void OnednnExecutor::take_labels(std::span<const int32_t> labels) {
                                         label, classes_));
         }
     }
-    std::copy(labels.begin(), labels.end(), compiled_.loss->labels.begin());
+    for (const std::unique_ptr<LossState>& head : compiled_.losses) std::copy(labels.begin(), labels.end(), head->labels.begin());
 }
 
 void OnednnExecutor::run(PlacedStep& placed, const RunContext& context) const {
@@ -68,10 +68,15 @@ void OnednnExecutor::run(PlacedStep& placed, const RunContext& context) const {
     }
 }
 
-// In image order and in double, so that it does not depend on threads.
-double OnednnExecutor::loss_sum() const {
+// Heads are joined image by image; then the sum in image order and in double, so that it does not depend on threads.
+double OnednnExecutor::sum_losses() {
+    std::vector<float>& total = compiled_.losses.back()->losses;
+    for (size_t head = 0; head + 1 < compiled_.losses.size(); ++head) {
+        const LossState& auxiliary = *compiled_.losses[head];
+        for (size_t image = 0; image < total.size(); ++image) total[image] += auxiliary.weight * auxiliary.losses[image];
+    }
     double sum = 0.0;
-    for (const float loss : compiled_.loss->losses) sum += loss;
+    for (const float loss : total) sum += loss;
     return sum;
 }
 
@@ -79,7 +84,7 @@ double OnednnExecutor::forward(const ForwardInput& input) {
     begin(input);
     for (PlacedStep& placed : compiled_.program->forward()) run(placed, context_);
     forward_done_ = true;
-    return loss_sum();
+    return sum_losses();
 }
 
 void OnednnExecutor::backward(bool accumulate, GradientSink* sink) {
@@ -130,7 +135,7 @@ StepTimes OnednnExecutor::time_steps(const ForwardInput& input) {
     times.step_ms.reserve(compiled_.facts.size());
     begin(input);
     times.forward_ms = time_list(compiled_.program->forward(), times.step_ms);
-    times.loss = loss_sum();
+    times.loss = sum_losses();
     times.backward_ms = time_list(compiled_.program->backward(), times.step_ms);
     forward_done_ = false;
     return times;

@@ -19,8 +19,8 @@ public:
     int batch() const override { return batch_; }
     double forward(const ForwardInput& input) override;
     void backward(bool accumulate, GradientSink* sink) override;
-    std::span<const float> logits() const override { return compiled_.loss->logits; }
-    std::span<const float> losses() const override { return compiled_.loss->losses; }
+    std::span<const float> logits() const override { return compiled_.losses.back()->logits; }
+    std::span<const float> losses() const override { return compiled_.losses.back()->losses; }
     MemoryUse memory() const override;
     std::vector<StepFacts> steps() const override { return compiled_.facts; }
     StepTimes time_steps(const ForwardInput& input) override;
@@ -31,7 +31,7 @@ private:
     void begin(const ForwardInput& input);
     void take_labels(std::span<const int32_t> labels);
     void run(PlacedStep& placed, const RunContext& context) const;
-    double loss_sum() const;
+    double sum_losses();
     void name_steps(const Graph& graph);
     double time_list(std::vector<PlacedStep>& list, std::vector<double>& step_ms) const;
 

@@ -1,5 +1,6 @@
 // Where branches meet: add, concat, and the shortcut that pads channels.
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "nn/onednn/norm.h"
@@ -89,12 +90,13 @@ private:
         const std::vector<int>& inputs = compiler.op(op_).inputs;
         const MemoryDesc& first = compiler.output(inputs[0]).desc;
         const auto type = compiler.library().activation_type();
-        const bool whole_blocks =
-            std::all_of(inputs.begin(), inputs.end(), [&](int input) { return compiler.shape(input).channels % 16 == 0; });
-        for (const auto tag :
-             {dnnl::memory::format_tag::nChw16c, dnnl::memory::format_tag::nChw8c, dnnl::memory::format_tag::nhwc}) {
-            const bool blocked = tag != dnnl::memory::format_tag::nhwc;
-            if (first == MemoryDesc(first.dims(), first.data_type(), tag) && (whole_blocks || !blocked)) {
+        const auto whole_blocks = [&](int64_t block) {
+            return std::all_of(inputs.begin(), inputs.end(),
+                               [&](int input) { return compiler.shape(input).channels % block == 0; });
+        };
+        using Tag = dnnl::memory::format_tag;
+        for (const auto& [tag, block] : {std::pair(Tag::nChw16c, 16), std::pair(Tag::nChw8c, 8), std::pair(Tag::nhwc, 1)}) {
+            if (first == MemoryDesc(first.dims(), first.data_type(), tag) && whole_blocks(block)) {
                 return {compiler.dims(op_), type, tag};
             }
         }
