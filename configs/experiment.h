@@ -99,6 +99,9 @@ struct Experiment {
         int64_t log_every = 50;                                                      // steps between metrics lines
         bool stop_on_nan = true;
     } train;
+    struct Compute {
+        std::string fusion = "all";  // off | bn_relu | all
+    } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo
         std::string mpi = "auto";      // auto | openmpi | mpich

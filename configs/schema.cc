@@ -272,6 +272,18 @@ std::vector<SchemaRow> train_rows() {
     };
 }
 
+std::vector<SchemaRow> compute_rows() {
+    return {
+        {.name = "compute.fusion",
+         .field = [](Experiment& e) -> Field { return &e.compute.fusion; },
+         .doc =
+             "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
+             "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together. Results differ "
+             "by rounding only.",
+         .choices = {"off", "bn_relu", "all"}},
+    };
+}
+
 std::vector<SchemaRow> comm_rows() {
     return {
         {.name = "comm.backend",
@@ -402,6 +414,7 @@ std::vector<SchemaRow> make_schema() {
     append(lr_rows());
     append(loss_and_bn_rows());
     append(train_rows());
+    append(compute_rows());
     append(comm_rows());
     append(output_rows());
     return rows;
@@ -437,6 +450,7 @@ const std::vector<SectionText>& section_texts() {
         {"loss", "Softmax cross-entropy."},
         {"batchnorm", "Batch normalisation."},
         {"train", "The loop."},
+        {"compute", "How the compute backend does its work."},
         {"comm", "How gradients travel between ranks."},
         {"checkpoint", "What is kept."},
         {"report", "What is written about the run."},

@@ -71,7 +71,6 @@ std::vector<bool> ops_of_last_loss(const Graph& graph) {
     std::vector<bool> needed(graph.ops.size(), false);
     needed.back() = true;
     for (size_t index = graph.ops.size(); index-- > 0;) {
-        if (!needed[index]) continue;
         for (const int input : graph.ops[index].inputs) needed[static_cast<size_t>(input)] = true;
     }
     return needed;
@@ -88,23 +87,29 @@ std::vector<ParameterOwner> backward_order(const Graph& graph) {
     return owners;
 }
 
-int64_t forward_macs_per_image(const Graph& graph) {
+std::vector<int64_t> forward_macs_by_op(const Graph& graph) {
     const std::vector<FeatureShape> shapes = infer_shapes(graph);
-    const std::vector<bool> needed = ops_of_last_loss(graph);
-    int64_t macs = 0;
+    std::vector<int64_t> macs(graph.ops.size(), 0);
     for (size_t index = 1; index < graph.ops.size(); ++index) {
         const Op& op = graph.ops[index];
-        if (!needed[index]) continue;
         const FeatureShape& input = shapes[static_cast<size_t>(op.inputs.front())];
         if (const auto* conv = std::get_if<ConvOp>(&op.attributes)) {
-            macs += shapes[index].count() * (input.channels / conv->groups) * conv->kernel_h * conv->kernel_w;
+            macs[index] = shapes[index].count() * (input.channels / conv->groups) * conv->kernel_h * conv->kernel_w;
         } else if (const auto* deconv = std::get_if<DeconvOp>(&op.attributes)) {
-            macs += input.count() * (deconv->out_channels / deconv->groups) * deconv->kernel_h * deconv->kernel_w;
+            macs[index] = input.count() * (deconv->out_channels / deconv->groups) * deconv->kernel_h * deconv->kernel_w;
         } else if (const auto* fc = std::get_if<FullyConnectedOp>(&op.attributes)) {
-            macs += input.count() * fc->out_features;
+            macs[index] = input.count() * fc->out_features;
         }
     }
     return macs;
+}
+
+int64_t forward_macs_per_image(const Graph& graph) {
+    const std::vector<int64_t> macs = forward_macs_by_op(graph);
+    const std::vector<bool> needed = ops_of_last_loss(graph);
+    int64_t sum = 0;
+    for (size_t index = 0; index < macs.size(); ++index) sum += needed[index] ? macs[index] : 0;
+    return sum;
 }
 
 }  // namespace lockstep

@@ -133,5 +133,6 @@ struct ParameterOwner {
 std::vector<ParameterOwner> backward_order(const Graph& graph);
 
 int64_t forward_macs_per_image(const Graph& graph);  // multiply-adds of conv, deconv and fully connected; without auxiliary heads
+std::vector<int64_t> forward_macs_by_op(const Graph& graph);
 
 }  // namespace lockstep

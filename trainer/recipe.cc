@@ -88,6 +88,12 @@ Precision precision_of(const Experiment& experiment) {
     return experiment.train.precision == "bf16" ? Precision::bf16 : Precision::fp32;
 }
 
+Fusion fusion_named(std::string_view name) {
+    return name == "off" ? Fusion::off : name == "bn_relu" ? Fusion::bn_relu : Fusion::all;
+}
+
+Fusion fusion_of(const Experiment& experiment) { return fusion_named(experiment.compute.fusion); }
+
 SgdOptions sgd_options(const Experiment& experiment) {
     return {.momentum = experiment.optim.momentum,
             .nesterov = experiment.optim.nesterov,

@@ -1,3 +1,4 @@
+#include "nn/onednn/norm.h"
 #include "nn/onednn/op_plans.h"
 #include "nn/onednn/steps.h"
 
@@ -8,6 +9,7 @@ namespace {
 using Forward = dnnl::batch_normalization_forward;
 using Backward = dnnl::batch_normalization_backward;
 
+// By the library where our own kernels are not wanted or do not know the layout (see norm.h).
 // Training: this batch's statistics, ReLU fused with a mask in a workspace. Evaluation: the arena's running statistics. Without
 // `affine` the arena holds the statistics only.
 class BatchNormPlan final : public OpPlan {
@@ -32,6 +34,7 @@ private:
     dnnl::memory::dims channels_;
     Forward::primitive_desc forward_desc_;
     Value source_, mean_, variance_, mask_;
+    std::optional<NormPlan> own_;
 };
 
 dnnl::normalization_flags BatchNormPlan::flags(const Compiler& compiler) const {
@@ -56,6 +59,12 @@ void BatchNormPlan::forward(Compiler& compiler) {
     input_ = compiler.op(op_).inputs[0];
     channels_ = {compiler.shape(op_).channels};
     source_ = compiler.output(input_);
+    if (norm_.affine && uses_own_norm(compiler, source_.desc)) {
+        own_.emplace(op_, norm_);
+        if (const int add = compiler.add_after_norm(op_); add >= 0) compiler.defer_norm(add, &*own_);
+        own_->forward(compiler);
+        return;
+    }
     const auto phase = compiler.training() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     forward_desc_ = {{phase, source_.desc, norm_.epsilon, flags(compiler)}, Compiler::attributes(), compiler.library().engine};
     if (compiler.training()) {
@@ -79,6 +88,10 @@ void BatchNormPlan::forward(Compiler& compiler) {
 }
 
 void BatchNormPlan::backward(Compiler& compiler) {
+    if (own_) {
+        own_->backward(compiler);
+        return;
+    }
     const Gradient gradient = compiler.take_gradient(op_);
     const Backward::primitive_desc desc({norm_.affine ? dnnl::prop_kind::backward : dnnl::prop_kind::backward_data,
                                          gradient.value.desc, source_.desc, norm_.epsilon, flags(compiler)},

@@ -22,7 +22,8 @@ public:
         const MemoryDesc scratch_desc = desc.scratchpad_desc();
         const Value scratch = compiler.new_value(scratch_desc);
         if (scratch_desc.get_size() > 0) arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratch);
-        compiler.add_step(std::make_unique<InputStep>(library.stream, dnnl::reorder(desc), images, arguments), {&result, &scratch});
+        compiler.add_step(std::make_unique<InputStep>(library.stream, dnnl::reorder(desc), images, arguments),
+                          {&result, &images, &scratch});
         compiler.set_output(op_, result);
     }
 
