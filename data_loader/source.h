@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,12 @@ struct Record {
     int channels = 0, height = 0, width = 0;  // raw only
 };
 
+// What an index says about a sample beside the data itself.
+struct Declared {
+    uint64_t hash = 0;          // XXH3 of its bytes
+    int width = 0, height = 0;  // 0: it was unreadable when the index was made
+};
+
 class Source {
 public:
     virtual ~Source() = default;
@@ -35,6 +42,7 @@ public:
         read(index, record);
         return record.label;
     }
+    virtual std::optional<Declared> declared(int64_t /*index*/) const { return std::nullopt; }
     virtual uint64_t fingerprint() const = 0;     // of names, sizes and labels: equal on all ranks or no step is made
     virtual std::string description() const = 0;  // kind, path, counts, what was ignored
 };

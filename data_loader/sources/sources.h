@@ -31,6 +31,9 @@ bool has_cifar_files(const std::filesystem::path& folder);
 // Tar files "a{000..012}b{x,y}.tar" spelled out in order, each range with the leading zeros of its first number.
 std::vector<std::string> expand_braces(std::string_view pattern);
 
+// The shards of a WebDataset: a pattern spelled out, or the .tar files of a folder in byte order. DataError when there is none.
+std::vector<std::string> webdataset_shards(const std::string& path);
+
 // The whole file into `storage`, whose memory is reused. DataError naming the path.
 void read_into(const std::string& path, std::vector<std::byte>& storage);
 
