@@ -21,8 +21,6 @@ namespace {
 
 struct InspectArguments {
     SourceChoice source;
-    bool verify = false;
-    int threads = 1;
 };
 
 std::string class_label(const Source& source, int64_t label) {
@@ -43,19 +41,11 @@ void print_classes(const Source& source) {
     }
 }
 
-int print_verdict(const VerifyResult& result) {
-    for (const std::string& reason : result.bad) fmt::print("bad: {}\n", reason);
-    fmt::print("verified {} images: {} bad, {} decoder warnings, sizes {}x{} to {}x{}\n", result.images, result.bad.size(),
-               result.warnings, result.smallest.width, result.smallest.height, result.largest.width, result.largest.height);
-    return static_cast<int>(result.bad.empty() ? ExitCode::kDone : ExitCode::kData);
-}
-
 int inspect(const InspectArguments& arguments) {
     const std::unique_ptr<Source> source = open_chosen(arguments.source);
     fmt::print("{}\nfingerprint {}\n", source->description(), hash_hex(source->fingerprint()));
     print_classes(*source);
-    if (!arguments.verify) return static_cast<int>(ExitCode::kDone);
-    return print_verdict(verify_images(*source, arguments.threads));
+    return static_cast<int>(ExitCode::kDone);
 }
 
 int draw(const ShapesOptions& options) {
@@ -68,11 +58,8 @@ int draw(const ShapesOptions& options) {
 
 void add_inspect(CLI::App& data, Action& chosen) {
     const auto arguments = std::make_shared<InspectArguments>();
-    arguments->threads = default_threads();
     CLI::App* command = data.add_subcommand("inspect", "Show what a data set is, its classes and its fingerprint");
     add_source_options(*command, arguments->source, 1);
-    command->add_flag("--verify", arguments->verify, "Decode every image and list the bad ones");
-    command->add_option("--threads", arguments->threads, "Threads of --verify")->check(CLI::Range(1, 1024))->capture_default_str();
     command->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return inspect(*arguments); }; });
 }
 
@@ -101,6 +88,8 @@ void add_data(CLI::App& app, Action& chosen) {
     add_shapes(*data, chosen);
     add_data_order(*data, chosen);
     add_data_pack(*data, chosen);
+    add_data_look(*data, chosen);
+    add_data_show(*data, chosen);
 }
 
 }  // namespace lockstep::cli

@@ -16,7 +16,10 @@ void add_source_options(CLI::App& command, SourceChoice& choice, int max_paths) 
         ->expected(1, max_paths);
     command.add_option("--source", choice.options.kind, "Format; auto: by what lies at the path (docs/data.md lists them)")
         ->capture_default_str();
-    command.add_option("--labels", choice.options.labels_path, "Labels of an idx file that are not beside it");
+    command.add_option("--labels", choice.options.labels_path,
+                       "Label file of a flat folder, or of idx images that have none beside them");
+    command.add_option("--first-label", choice.options.first_label, "What integer labels count from")->check(CLI::Range(0, 1));
+    command.add_flag("--coarse", choice.options.coarse_labels, "The 20 superclasses of CIFAR-100");
     command.add_option("--num-classes", choice.options.num_classes, "Refuse labels outside [0, N)");
     command.add_flag("--val", choice.validation, "The validation part of a folder that holds both (mnist, cifar_bin)");
 }

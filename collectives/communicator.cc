@@ -93,6 +93,7 @@ std::unique_ptr<Communicator> make_transport_communicator(const World& world, St
             return std::make_unique<NodeMemory>(world, store, prefix,
                                                 NodeMemory::Options{.rail_count = rail_count,
                                                                     .segment_bytes = options.segment_bytes,
+                                                                    .common_bytes = options.common_bytes,
                                                                     .connect_timeout_ms = options.connect_timeout_ms});
         };
     }

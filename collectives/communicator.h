@@ -40,6 +40,7 @@ struct CommunicatorUsage {
 };
 
 class Communicator;
+class NodeSharing;
 
 // Handle of an operation in flight. A small value: starting one allocates nothing. The data belongs to the operation until wait()
 // returns. Waiting twice is allowed.
@@ -64,6 +65,7 @@ struct CommunicatorOptions {
     int64_t timeout_ms = 10'000;          // of no progress
     int64_t connect_timeout_ms = 60'000;  // for all ranks to appear; they may start at different times
     size_t segment_bytes = 0;        // bytes of gradient_pool() memory per rank to reserve (native); 0 is fine for a world of one
+    size_t common_bytes = 0;         // bytes of NodeSharing::common_pool() to reserve per node (native)
     std::string interface;           // network interface for TCP; empty: the one that reaches the store
     std::string congestion_control;  // of TCP connections between ranks, "cubic"; empty: the system's default
     PlanOptions plan;                // of operations over TCP
@@ -118,6 +120,9 @@ public:
 
     // By what schedules are chosen; null where there is nothing to choose (shared memory, gloo, a world of one).
     virtual const Tuning* tuning() const { return nullptr; }
+
+    // What the ranks of a node can do in memory that they share; null where the backend has none (tcp, mpi, gloo).
+    virtual NodeSharing* node_sharing() { return nullptr; }
 
     // The type in which values that may be rounded travel.
     virtual DataType wire() const { return DataType::f32; }

@@ -21,6 +21,7 @@ struct Operation {
     const std::byte* source = nullptr;  // allgather: `byte_count` bytes of this rank
     size_t byte_count = 0;              // of this rank's data
     int root = 0;                       // broadcast
+    bool in_node = false;               // reduce_scatter: over the slices of the node's ranks; barrier: of the node's ranks
     uint64_t sequence = 0;              // 1, 2, 3, ... equal on all ranks
 
     bool sums() const { return kind == OperationKind::allreduce || kind == OperationKind::reduce_scatter; }

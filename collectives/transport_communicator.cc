@@ -72,7 +72,8 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
     const ElementFormat format{value, converts ? options_.wire : value};
     // Half types are rounded once: one rank sums a piece over all ranks, in one go.
     const bool rounds = operation.sums() && value != DataType::f32;
-    if (node_ != nullptr && operation.kind == OperationKind::allreduce && !data.empty() && !rounds) {
+    const bool may_go_through_node = operation.kind == OperationKind::allreduce || operation.in_node;
+    if (node_ != nullptr && may_go_through_node && !data.empty() && !rounds) {
         slot.node_offset = node_->offset_of(data.data(), data.size());
         if (static_cast<int64_t>(data.size()) < tuning_.hierarchical_from_bytes) slot.node_offset = -1;
     }
@@ -88,6 +89,7 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
         request.data = reinterpret_cast<std::byte*>(&slot.meeting);
         request.element_count = 1;
         collective = Collective::allreduce;
+        request.group = operation.in_node ? kNodeGroup : kWorldGroup;
     }
     const Selector* selector = &tuning_.flat;
     if (slot.node_offset >= 0) {
@@ -99,7 +101,8 @@ void TransportCommunicator::plan(Slot& slot, Collective collective, std::span<st
         selector = &*tuning_.rails;
     }
     const auto bytes = static_cast<int64_t>(static_cast<size_t>(request.element_count) * request.format.value_bytes());
-    request.plan = selector->choose(collective, bytes, operation.root);
+    request.plan =
+        request.group == kNodeGroup ? meeting_plan(world_.local_size) : selector->choose(collective, bytes, operation.root);
     if (rounds) {
         request.plan = {
             .collective = collective, .algorithm = schedule::Algorithm::halving_doubling, .radix = std::max(world_.size, 2)};
@@ -126,13 +129,17 @@ uint64_t TransportCommunicator::issue(const Operation& operation, Collective col
 }
 
 Work TransportCommunicator::allreduce(std::span<std::byte> data, DataType type, CollectiveLabel label) {
-    const uint64_t ticket = issue(allreduce_of(data, type, label), Collective::allreduce, data);
+    return launch(issue(allreduce_of(data, type, label), Collective::allreduce, data));
+}
+
+// Of an operation that the caller does not wait for yet.
+Work TransportCommunicator::launch(uint64_t ticket) {
     if (thread_drives_) {
         transport_->wake();
         return {this, ticket};
     }
     // The first messages of a small operation leave at once; the thread goes on with it, unless the caller waits before.
-    if (data.size() <= kSmallBytes && !parts_.one_thread && drive_.try_lock()) {
+    if (slot_of(ticket).operation.byte_count <= kSmallBytes && !parts_.one_thread && drive_.try_lock()) {
         const std::lock_guard driving(drive_, std::adopt_lock);
         look_around();
     }
@@ -164,6 +171,42 @@ void TransportCommunicator::broadcast(std::span<std::byte> data, int root, Colle
 }
 
 void TransportCommunicator::barrier(CollectiveLabel label) { wait(issue(barrier_of(label), Collective::allreduce, {})); }
+
+MemoryPool& TransportCommunicator::common_pool() {
+    if (node_ != nullptr) return node_->common_pool();
+    return heap_;
+}
+
+std::pair<int64_t, int64_t> TransportCommunicator::node_slice(int64_t count) const {
+    if (node_ != nullptr) return node_->own_slice(count);
+    return {0, count};
+}
+
+Work TransportCommunicator::reduce_to_slices(std::span<float> data, CollectiveLabel label) {
+    const std::span<std::byte> bytes = std::as_writable_bytes(data);
+    Operation operation = reduce_scatter_of(bytes, DataType::f32, label);
+    operation.in_node = true;
+    return launch(issue(operation, Collective::allreduce, bytes));
+}
+
+void TransportCommunicator::exchange_slices(std::span<float> data, CollectiveLabel label) {
+    if (node_ == nullptr) return;
+    const int64_t offset = node_->offset_of(data.data(), data.size_bytes());
+    check(offset >= 0, "slices are exchanged in the gradient pool");
+    node_barrier(label);  // nobody needs its own data any more
+    node_->store_own_slice(DataType::f32, offset, static_cast<int64_t>(data.size()));
+    node_barrier(label);
+}
+
+void TransportCommunicator::node_barrier(CollectiveLabel label) {
+    if (node_ == nullptr) return;
+    Operation operation = barrier_of(label);
+    operation.in_node = true;
+    // The meeting travels by messages; the fences order what lies in memory.
+    std::atomic_thread_fence(std::memory_order_release);
+    wait(issue(operation, Collective::allreduce, {}));
+    std::atomic_thread_fence(std::memory_order_acquire);
+}
 
 void TransportCommunicator::wait(uint64_t ticket) {
     {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/node_sharing.h"
 #include "collectives/operation.h"
 #include "collectives/schedule_engine.h"
 #include "collectives/shared_memory/node_memory.h"
@@ -27,7 +28,7 @@
 
 namespace lockstep {
 
-class TransportCommunicator final : public Communicator {
+class TransportCommunicator final : public Communicator, public NodeSharing {
 public:
     struct Parts {
         std::string name;
@@ -58,9 +59,18 @@ public:
     void abort(std::string_view reason) noexcept override;
     CommunicatorUsage take_usage() override;
 
+    // With one rank on every node there is no memory of the node, and each rank owns everything.
+    NodeSharing* node_sharing() override { return parts_.make_node_memory ? this : nullptr; }
+    MemoryPool& common_pool() override;
+    std::pair<int64_t, int64_t> node_slice(int64_t count) const override;
+    Work reduce_to_slices(std::span<float> data, CollectiveLabel label) override;
+    void exchange_slices(std::span<float> data, CollectiveLabel label) override;
+    void node_barrier(CollectiveLabel label) override;
+
 private:
     // Through the node: its ranks meet (all data is complete), own slice summed over the node, the rail's allreduce, own slice
-    // stored on all ranks of the node, its ranks meet again (all slices are there).
+    // stored on all ranks of the node unless only its owner wants it, its ranks meet again (nobody touches another's data any
+    // more).
     enum class Stage : uint8_t { flat, node_arrival, rail, node_departure, delayed, done };
 
     struct Slot {
@@ -86,6 +96,8 @@ private:
     // `data`: what the schedule works on, of the operation's type when it sums and bytes otherwise.
     uint64_t issue(const Operation& operation, schedule::Collective collective, std::span<std::byte> data);
     void plan(Slot& slot, schedule::Collective collective, std::span<std::byte> data);
+    static schedule::Plan meeting_plan(int rank_count);  // of ranks that only meet: one number each
+    Work launch(uint64_t ticket);
     void throw_if_failed(uint64_t ticket, const CollectiveLabel* label) const;  // with mutex_ held
 
     std::string text_for(std::string_view what, const CollectiveLabel& label, int64_t waited_ns) const;  // of a failure

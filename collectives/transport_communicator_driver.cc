@@ -26,14 +26,13 @@ int64_t thread_cpu_ns() {
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-// Of ranks that only meet: one number each.
-schedule::Plan meeting_plan(int rank_count) {
+}  // namespace
+
+schedule::Plan TransportCommunicator::meeting_plan(int rank_count) {
     return {.collective = schedule::Collective::allreduce,
             .algorithm = schedule::Algorithm::exchange,
             .radix = std::clamp(rank_count, 2, 8)};
 }
-
-}  // namespace
 
 void TransportCommunicator::make_parts() {
     transport_ = parts_.make_transport();
@@ -221,7 +220,7 @@ bool TransportCommunicator::advance(Slot& slot) {
                 enter_rail(slot);
                 break;
             case Stage::rail:
-                node_->store_own_slice(type, slot.node_offset, count);
+                if (!slot.operation.in_node) node_->store_own_slice(type, slot.node_offset, count);
                 meet_node(slot, Stage::node_departure);
                 break;
             default:

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "collectives/node_sharing.h"
 #include "collectives/operation.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -15,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-class WorldOfOne final : public Communicator {
+class WorldOfOne final : public Communicator, public NodeSharing {
 public:
     explicit WorldOfOne(const World& world) : world_(world) {}
 
@@ -46,6 +47,13 @@ public:
         broadcast_of(data, root, world_.size, label);
     }
     void barrier(CollectiveLabel) override { throw_if_aborted(); }
+
+    NodeSharing* node_sharing() override { return this; }
+    MemoryPool& common_pool() override { return pool_; }
+    std::pair<int64_t, int64_t> node_slice(int64_t count) const override { return {0, count}; }
+    Work reduce_to_slices(std::span<float> data, CollectiveLabel label) override { return Communicator::allreduce(data, label); }
+    void exchange_slices(std::span<float>, CollectiveLabel) override { throw_if_aborted(); }
+    void node_barrier(CollectiveLabel label) override { barrier(label); }
 
     void abort(std::string_view reason) noexcept override {
         const std::lock_guard lock(mutex_);

@@ -23,6 +23,7 @@ public:
         check_data();
         check_batch();
         check_any_world();
+        check_sharded();
         check_warmup();
         check_drops();
         check_pipeline_size("data.train.pipeline", experiment_.data.train.pipeline);
@@ -76,6 +77,17 @@ private:
                              "comm.wire=fp32",
                              experiment_.comm.wire));
         }
+    }
+
+    void check_sharded() const {
+        const auto& comm = experiment_.comm;
+        const bool shares_memory = (comm.backend == "auto" || comm.backend == "native") && comm.shared_memory;
+        if (!experiment_.optim.shared_out() || shares_memory) return;
+        fail("optim.sharded",
+             fmt::format(
+                 "node needs memory that the ranks of a node share, which comm.backend {} with comm.shared_memory {} has not; "
+                 "set comm.backend=native and comm.shared_memory=true, or optim.sharded=off",
+                 comm.backend, comm.shared_memory));
     }
 
     void check_batch() const {

@@ -77,12 +77,20 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
         {.name = prefix + "source",
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).source; },
          .doc = "Format of the data; `auto`: by what lies at the path.",
-         .choices = {"auto", "folder", "tar", "webdataset", "list", "mnist", "cifar_bin", "synthetic"}},
+         .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "mnist", "cifar_bin", "synthetic"}},
         {prefix + "path", [set](Experiment& e) -> Field { return &(e.data.*set).path; },
          name == "train" ? "Folder, file or shard pattern such as train-{000..127}.tar; relative to the working directory."
                          : "As data.train.path; empty: no validation."},
         {prefix + "labels", [set](Experiment& e) -> Field { return &(e.data.*set).labels; },
-         "Labels file of an MNIST set; empty: found beside the images."},
+         "Label file of a flat folder, or of an MNIST set (empty: found beside the images)."},
+        {.name = prefix + "first_label",
+         .field = [set](Experiment& e) -> Field { return &(e.data.*set).first_label; },
+         .doc = "What integer labels count from: 0, or 1 as in classic ImageNet TFRecords.",
+         .range = {.min = 0, .max = 1}},
+        {.name = prefix + "cifar100_labels",
+         .field = [set](Experiment& e) -> Field { return &(e.data.*set).cifar100_labels; },
+         .doc = "Which of CIFAR-100's labels: the 100 classes or the 20 superclasses.",
+         .choices = {"fine", "coarse"}},
         {prefix + "pipeline", [set](Experiment& e) -> Field { return &(e.data.*set).pipeline; },
          "What is done to each image, in order. The last size must be model.image_size."},
         {.name = prefix + "synthetic_size",
@@ -159,6 +167,11 @@ std::vector<SchemaRow> optim_rows() {
          .range = kUnitInterval},
         {"optim.decay_bn", [](Experiment& e) -> Field { return &e.optim.decay_bn; }, "Decay also scale and shift of batch norms."},
         {"optim.decay_bias", [](Experiment& e) -> Field { return &e.optim.decay_bias; }, "Decay also biases."},
+        {.name = "optim.sharded",
+         .field = [](Experiment& e) -> Field { return &e.optim.sharded; },
+         .doc = "`node`: the ranks of a node share out the update: each keeps the optimizer state of its slice alone, and the "
+                "parameters lie once per node. The same bits and the same checkpoints as `off`; needs comm.backend auto or native.",
+         .choices = {"off", "node"}},
     };
 }
 

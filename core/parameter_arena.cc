@@ -1,5 +1,6 @@
 #include "core/parameter_arena.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -34,6 +35,8 @@ ParameterArena::ParameterArena(std::vector<ParameterEntry> entries, MemoryPool& 
     const size_t bytes = static_cast<size_t>(total_count_) * sizeof(float);
     values_ = private_pool.allocate(bytes);
     gradients_ = gradient_pool.allocate(bytes);
+    owned_ = {{.offset = 0, .count = total_count_}};
+    state_count_ = total_count_;
     for (int index = 0; index < state_buffers; ++index) states_.push_back(private_pool.allocate(bytes));
 }
 
@@ -45,7 +48,37 @@ std::optional<size_t> ParameterArena::find(std::string_view name) const {
 }
 
 std::span<float> ParameterArena::state(int index) const {
-    return states_.at(static_cast<size_t>(index)).f32().first(static_cast<size_t>(total_count_));
+    return states_.at(static_cast<size_t>(index)).f32().first(static_cast<size_t>(state_count_));
+}
+
+std::vector<std::span<const float>> ParameterArena::states() const {
+    std::vector<std::span<const float>> all;
+    for (int index = 0; index < state_buffer_count(); ++index) all.emplace_back(state(index));
+    return all;
+}
+
+void ParameterArena::share_out(Buffer values, std::vector<ArenaRange> owned, MemoryPool& private_pool) {
+    check(state_count_ == total_count_, "an arena is shared out once");
+    int64_t count = 0;
+    int64_t end = 0;
+    for (const ArenaRange& range : owned) {
+        check(range.offset >= end && range.count >= 0, "owned ranges ascend");
+        end = range.offset + range.count;
+        count += range.count;
+    }
+    check(end <= total_count_ && values.f32().size() >= static_cast<size_t>(total_count_), "owned ranges lie in the arena");
+    for (const ArenaRange& range : owned) {
+        std::copy_n(values_.f32().begin() + range.offset, range.count, values.f32().begin() + range.offset);
+    }
+    values_ = std::move(values);
+    for (Buffer& state : states_) {
+        Buffer kept = private_pool.allocate(static_cast<size_t>(count) * sizeof(float));
+        auto next = kept.f32().begin();
+        for (const ArenaRange& range : owned) next = std::copy_n(state.f32().begin() + range.offset, range.count, next);
+        state = std::move(kept);
+    }
+    owned_ = std::move(owned);
+    state_count_ = count;
 }
 
 int64_t ParameterArena::trainable_count() const {

@@ -44,6 +44,11 @@ struct ParameterEntry {
     int64_t offset = 0;            // floats from the start of each buffer; set by the arena, 64-byte aligned
 };
 
+// A stretch of each buffer, in floats.
+struct ArenaRange {
+    int64_t offset = 0, count = 0;
+};
+
 class ParameterArena {
 public:
     static constexpr int64_t kControlCount = 16;  // floats of the control entry
@@ -59,11 +64,20 @@ public:
     // Whole buffers and one entry's slice of them (physical layout).
     std::span<float> values() const { return values_.f32().first(static_cast<size_t>(total_count_)); }
     std::span<float> gradients() const { return gradients_.f32().first(static_cast<size_t>(total_count_)); }
-    std::span<float> state(int index) const;
+    std::span<float> state(int index) const;             // of owned(), range behind range; at first that is the whole layout
+    std::vector<std::span<const float>> states() const;  // all of them
     int state_buffer_count() const { return static_cast<int>(states_.size()); }
     std::span<float> value(size_t entry) const { return slice(values(), entry); }
     std::span<float> gradient(size_t entry) const { return slice(gradients(), entry); }
     std::span<float> control() const { return gradient(entries_.size() - 1); }
+
+    // What this rank updates, ascending: everything, until share_out().
+    std::span<const ArenaRange> owned() const { return owned_; }
+
+    // For ranks that share one copy of the values and share out their update. The values move into `values`, memory that all of
+    // them see, and of the optimizer state only that of `owned` is kept, in memory of `private_pool`. Each rank writes the values
+    // that it owns: all of them are there when all ranks have done so. Spans of values and state from before are dead.
+    void share_out(Buffer values, std::vector<ArenaRange> owned, MemoryPool& private_pool);
 
     int64_t trainable_count() const;  // plain elements of trainable parameters: the network's "parameter count"
     size_t trainable_tensor_count() const;
@@ -74,6 +88,8 @@ private:
 
     std::vector<ParameterEntry> entries_;
     int64_t total_count_ = 0;
+    std::vector<ArenaRange> owned_;
+    int64_t state_count_ = 0;  // floats of all owned ranges
     Buffer values_;
     Buffer gradients_;
     std::vector<Buffer> states_;

@@ -31,6 +31,13 @@ public:
         const auto [source, within] = find(index);
         return source->declared(within);
     }
+    std::vector<std::string> contradictions() const override {
+        std::vector<std::string> all;
+        for (const auto& source : sources_) {
+            for (std::string& text : source->contradictions()) all.push_back(std::move(text));
+        }
+        return all;
+    }
     uint64_t fingerprint() const override {
         uint64_t all = 0;
         for (const auto& source : sources_) {

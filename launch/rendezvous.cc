@@ -19,8 +19,11 @@ namespace {
 constexpr int64_t kAttemptMs = 250;  // on one port, before the next is tried
 constexpr int64_t kProbeMs = 200;
 constexpr int64_t kClockSlackMs = 50;
+constexpr int64_t kRefusalMs = 200;  // between two looks for a refusal
 constexpr int64_t kLastQuestionsMs = 500;
 constexpr int kMaxPort = 65'535;
+
+constexpr const char* kRefused = "rendezvous/refused";
 
 std::string this_process() {
     std::array<char, 256> host{};
@@ -88,19 +91,39 @@ std::unique_ptr<Store> connect(const World& world, const StoreServer* server, co
         {.host = world.store_host, .port = world.store_port, .job_id = world.job_id, .connect_timeout_ms = timeout_ms});
 }
 
+// The job cannot begin: also those who wait already learn why, instead of waiting out their time.
+[[noreturn]] void refuse(Store& store, const std::string& why) {
+    store.set(kRefused, why);
+    throw ConfigError(why);
+}
+
 void check_in(const World& world, Store& store) {
     const std::string size = fmt::format("{}", world.size);
     const std::string agreed = store.compare_set("rendezvous/size", std::nullopt, size);
     if (agreed != size) {
-        throw ConfigError(
-            fmt::format("rank {} ({}) says the world has {} ranks, an earlier rank said {}; start all with one world size",
-                        world.rank, this_process(), size, agreed));
+        refuse(store,
+               fmt::format("rank {} ({}) says the world has {} ranks, an earlier rank said {}; start all with one world size",
+                           world.rank, this_process(), size, agreed));
     }
     const std::string mine = this_process();
     const std::string present = store.compare_set(rank_key(world.rank), std::nullopt, mine);
     if (present != mine) {
-        throw ConfigError(
-            fmt::format("rank {} is doubled: {} and {} both say so; give each process its own rank", world.rank, present, mine));
+        refuse(store,
+               fmt::format("rank {} is doubled: {} and {} both say so; give each process its own rank", world.rank, present, mine));
+    }
+}
+
+// Waits for `key` and looks from time to time whether the job was refused.
+void wait_for(Store& store, const std::string& key, const Deadline& deadline) {
+    while (true) {
+        const int64_t patience_ms = std::min(kRefusalMs, deadline.remaining_ms());
+        try {
+            store.wait(key, patience_ms);
+            return;
+        } catch (const CommError&) {
+            if (const auto why = store.get(kRefused)) throw ConfigError(*why);
+            if (deadline.expired() || patience_ms < kRefusalMs) throw;
+        }
     }
 }
 
@@ -117,10 +140,10 @@ void check_in(const World& world, Store& store) {
 void wait_for_all(const World& world, Store& store, const Deadline& deadline, int64_t timeout_ms) {
     try {
         if (world.rank == 0) {
-            for (int rank = 0; rank < world.size; ++rank) store.wait(rank_key(rank), deadline.remaining_ms());
+            for (int rank = 0; rank < world.size; ++rank) wait_for(store, rank_key(rank), deadline);
             store.set("rendezvous/complete", "1");
         } else {
-            store.wait("rendezvous/complete", deadline.remaining_ms());
+            wait_for(store, "rendezvous/complete", deadline);
         }
     } catch (const CommError&) {
         if (deadline.remaining_ms() > kClockSlackMs) throw;  // the store, which counts whole milliseconds, may be a little early

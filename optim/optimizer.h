@@ -1,5 +1,6 @@
 // Updates the arena's values from its summed gradients. The division by the number of images in the global batch happens here,
-// once. Statistics entries become keep * old + (1 - keep) * summed statistic / images; control is left alone.
+// once. Statistics entries become keep * old + (1 - keep) * summed statistic / images; control is left alone. Only what the arena
+// says this rank owns is looked at and changed.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ struct StepScale {
 
 // What the gradients looked like, computed before any value changes.
 struct GradientHealth {
-    double squared_norm = 0.0;     // of the mean gradient over all trainable entries
+    double squared_norm = 0.0;     // of the mean gradient over all trainable entries, as far as owned
     int64_t first_bad_entry = -1;  // an entry with NaN or Inf; -1: none
 };
 

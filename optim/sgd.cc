@@ -20,7 +20,8 @@ enum class Rule : uint8_t { descend, average };
 // A stretch of one entry that one thread updates in one go.
 struct Chunk {
     size_t entry = 0;
-    int64_t begin = 0, count = 0;  // floats from the start of each buffer
+    int64_t begin = 0, count = 0;  // floats from the start of values and gradients
+    int64_t state_begin = 0;       // floats from the start of the state
     Rule rule = Rule::descend;
     float decay = 0.0F;
 };
@@ -40,19 +41,26 @@ float decay_of(ParameterKind kind, const SgdOptions& options) {
     }
 }
 
+// The owned part of every entry, in the order of the buffers. The state lies range behind range.
 std::vector<Chunk> plan_chunks(const ParameterArena& arena, const SgdOptions& options) {
     std::vector<Chunk> chunks;
-    for (size_t index = 0; index < arena.entries().size(); ++index) {
-        const ParameterEntry& entry = arena.entries()[index];
-        if (entry.spec.kind == ParameterKind::control) continue;
-        const Rule rule = is_statistic(entry.spec.kind) ? Rule::average : Rule::descend;
-        for (int64_t done = 0; done < entry.physical_count; done += kChunkCount) {
-            chunks.push_back({.entry = index,
-                              .begin = entry.offset + done,
-                              .count = std::min(kChunkCount, entry.physical_count - done),
-                              .rule = rule,
-                              .decay = decay_of(entry.spec.kind, options)});
+    int64_t state_offset = 0;
+    for (const ArenaRange& range : arena.owned()) {
+        for (size_t index = 0; index < arena.entries().size(); ++index) {
+            const ParameterEntry& entry = arena.entries()[index];
+            if (entry.spec.kind == ParameterKind::control) continue;
+            const int64_t first = std::max(range.offset, entry.offset);
+            const int64_t last = std::min(range.offset + range.count, entry.offset + entry.physical_count);
+            for (int64_t begin = first; begin < last; begin += kChunkCount) {
+                chunks.push_back({.entry = index,
+                                  .begin = begin,
+                                  .count = std::min(kChunkCount, last - begin),
+                                  .state_begin = state_offset + begin - range.offset,
+                                  .rule = is_statistic(entry.spec.kind) ? Rule::average : Rule::descend,
+                                  .decay = decay_of(entry.spec.kind, options)});
+            }
         }
+        state_offset += range.count;
     }
     return chunks;
 }
@@ -135,7 +143,7 @@ public:
             const Chunk& chunk = chunks_[static_cast<size_t>(index)];
             float* value = values + chunk.begin;
             const float* gradient = gradients + chunk.begin;
-            float* velocity = velocities + chunk.begin;
+            float* velocity = velocities + chunk.state_begin;
             if (chunk.rule == Rule::average) {
                 average(value, gradient, chunk.count, update);
             } else if (options_.nesterov) {
@@ -162,7 +170,7 @@ public:
     }
 
 private:
-    // The chunks follow from the layout alone; they are planned at the first call, before the steady state.
+    // The chunks follow from the layout and what is owned; they are planned at the first call, before the steady state.
     void plan(const ParameterArena& arena) const {
         if (!chunks_.empty()) return;
         check(arena.state_buffer_count() >= 1, "SGD needs an arena with one state buffer");

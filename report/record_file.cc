@@ -88,7 +88,7 @@ struct PayloadReader {
     }
     Span::Kind span_kind() {
         const uint64_t kind = number();
-        ok = ok && kind <= static_cast<uint64_t>(Span::Kind::checkpoint);
+        ok = ok && kind <= static_cast<uint64_t>(Span::Kind::update_wait);
         return ok ? static_cast<Span::Kind>(kind) : Span::Kind::forward;
     }
 };

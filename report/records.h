@@ -11,7 +11,17 @@ namespace lockstep {
 
 // A half-open interval of now_ns time on one rank. Spans of one kind never overlap within a rank.
 struct Span {
-    enum class Kind : uint8_t { data_wait, forward, backward, finish_wait, optimizer, evaluation, checkpoint } kind = Kind::forward;
+    // update_wait: for the ranks of the node that share out the update.
+    enum class Kind : uint8_t {
+        data_wait,
+        forward,
+        backward,
+        finish_wait,
+        optimizer,
+        evaluation,
+        checkpoint,
+        update_wait
+    } kind = Kind::forward;
     int64_t begin_ns = 0, end_ns = 0;
 };
 

@@ -77,7 +77,8 @@ StepBudget budget_of_step(const StoredStep& step, std::span<const BucketTimes> b
     budget.part_ns[Part::backward] = remainder.take(spans_of_kind(step, Span::Kind::backward));
     budget.part_ns[Part::optimizer] = remainder.take(spans_of_kind(step, Span::Kind::optimizer));
     budget.part_ns[Part::exposed_transfer] = remainder.take(transfer);
-    budget.part_ns[Part::arrival_wait] = remainder.take(merged(std::move(wait_intervals)));
+    budget.part_ns[Part::arrival_wait] =
+        remainder.take(united(merged(std::move(wait_intervals)), spans_of_kind(step, Span::Kind::update_wait)));
     budget.part_ns[Part::data_wait] = remainder.take(spans_of_kind(step, Span::Kind::data_wait));
     budget.part_ns[Part::other] = remainder.take_rest();
     return budget;

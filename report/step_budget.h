@@ -2,7 +2,7 @@
 //
 // Priority where spans overlap: compute (forward, backward, optimizer) > exposed transfer > arrival wait > data wait > other. So
 // "exposed" is communication outside compute, whether the rank was blocked in finish_wait or not; what of a finish_wait no bucket
-// explains is `other`, which is shown and never hidden.
+// explains is `other`, which is shown and never hidden. Waiting for the ranks that share out the update is arrival wait.
 #pragma once
 
 #include <array>

@@ -90,11 +90,13 @@ void write_tensors(const fs::path& path, const Backend& backend, const Parameter
 
 // The files of a checkpoint, the manifest last because it holds the others' checksums.
 void write_files(const fs::path& folder, CheckpointContent& content) {
-    const auto& [manifest, backend, arena, config_yaml] = content;
+    const auto& [manifest, backend, arena, states, config_yaml] = content;
+    check(states.size() == static_cast<size_t>(arena->state_buffer_count()), "a checkpoint holds the whole optimizer state");
     write_tensors(folder / "model.safetensors", *backend, *arena, arena->values(), EntrySet::all, manifest.step);
     std::vector<fs::path> names{"model.safetensors", "config.yaml"};
     for (int index = 0; index < arena->state_buffer_count(); ++index) {
-        write_tensors(folder / state_file(index), *backend, *arena, arena->state(index), EntrySet::trainable, manifest.step);
+        write_tensors(folder / state_file(index), *backend, *arena, states[static_cast<size_t>(index)], EntrySet::trainable,
+                      manifest.step);
         names.push_back(state_file(index));
     }
     write_file_atomically(folder / "config.yaml", config_yaml);

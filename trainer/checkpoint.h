@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct CheckpointContent {
     Manifest manifest;  // without `files`
     const Backend* backend = nullptr;
     const ParameterArena* arena = nullptr;
+    std::vector<std::span<const float>> states;  // of the optimizer, each in the arena's layout
     std::string config_yaml;
 };
 

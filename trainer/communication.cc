@@ -11,13 +11,14 @@ DataType wire_type(const std::string& name) {
 
 }  // namespace
 
-CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes) {
+CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes, size_t common_bytes) {
     const Experiment::Comm& comm = experiment.comm;
     return {.backend = comm.backend,
             .mpi = comm.mpi,
             .timeout_ms = comm.timeout_ms,
             .connect_timeout_ms = comm.start_timeout_ms,
             .segment_bytes = segment_bytes,
+            .common_bytes = common_bytes,
             .interface = comm.interface,
             .congestion_control = comm.congestion_control,
             .plan = {.algorithm = comm.algorithm,

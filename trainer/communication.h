@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// `segment_bytes`: gradient memory per rank.
-CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes);
+// `segment_bytes`: gradient memory per rank; `common_bytes`: memory per node that its ranks have in common.
+CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes, size_t common_bytes = 0);
 
 }  // namespace lockstep

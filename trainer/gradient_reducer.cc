@@ -9,12 +9,13 @@
 namespace lockstep {
 
 GradientReducer::GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap,
-                                 GradientTree* tree)
+                                 GradientTree* tree, NodeSharing* node)
     : communicator_(communicator),
       arena_(arena),
       plan_(std::move(plan)),
       overlap_(overlap),
       tree_(tree),
+      node_(node),
       works_(plan_.size()),
       records_(plan_.size()) {
     check(plan_.size() < static_cast<size_t>(Communicator::kHistory), "the times of all buckets of a step are kept");
@@ -73,15 +74,16 @@ void GradientReducer::launch_ready_buckets() {
             arena_.gradients().subspan(static_cast<size_t>(bucket.offset), static_cast<size_t>(bucket.count));
         const CollectiveLabel label{
             .what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_), .may_round = true};
-        if (exact_parts_.empty()) {
-            works_[launched_buckets_] = communicator_.allreduce(slice, label);
-            continue;
-        }
         take_exact_parts(bucket);
         const bool is_last = launched_buckets_ + 1 == plan_.size();
-        const size_t control_count = is_last ? arena_.control().size() : 0;
+        if (!is_last && node_ != nullptr) {
+            works_[launched_buckets_] = node_->reduce_to_slices(slice, label);
+            continue;
+        }
+        const bool apart = is_last && !exact_parts_.empty();
+        const size_t control_count = apart ? arena_.control().size() : 0;
         works_[launched_buckets_] = communicator_.allreduce(slice.first(slice.size() - control_count), label);
-        if (is_last) exact_work_ = communicator_.allreduce(std::span(exact_), {.what = "statistics and control", .step = step_});
+        if (apart) exact_work_ = communicator_.allreduce(std::span(exact_), {.what = "statistics and control", .step = step_});
     }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/communicator.h"
+#include "collectives/node_sharing.h"
 #include "nn/executor.h"
 #include "report/records.h"
 #include "trainer/bucket_plan.h"
@@ -18,8 +19,11 @@ namespace lockstep {
 class GradientReducer final : public GradientSink {
 public:
     // `overlap` false: every bucket starts in finish(), so nothing is hidden; the sums are the same bits. With a `tree` (which may
-    // be null) a bucket's ready gradients are the last leaf, and its sum over this rank's leaves is formed before it starts.
-    GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap, GradientTree* tree = nullptr);
+    // be null) a bucket's ready gradients are the last leaf, and its sum over this rank's leaves is formed before it starts. With a
+    // `node` (which may be null) a rank gets of a bucket's sum its own slice alone; the last bucket, small and with the control
+    // entry in it, goes to all.
+    GradientReducer(Communicator& communicator, ParameterArena& arena, BucketPlan plan, bool overlap, GradientTree* tree = nullptr,
+                    NodeSharing* node = nullptr);
 
     // Waits for what is still under way after a failure: the gradients must outlive it.
     ~GradientReducer() override;
@@ -27,8 +31,8 @@ public:
     void begin(int64_t step);
     void ready_up_to(size_t entry_end) override;  // starts every bucket that is now complete
 
-    // All entries are final, control included. The one place of a step that waits for peers: returns when every bucket holds the
-    // sum over all ranks. Throws CommError naming peer, step and bucket; then no rank may apply the step.
+    // All entries are final, control included. Waits for the peers: returns when every bucket holds the sum over all ranks, as far
+    // as this rank gets it. Throws CommError naming peer, step and bucket; then no rank may apply the step.
     void finish();
 
     const BucketPlan& plan() const { return plan_; }
@@ -50,6 +54,7 @@ private:
     const BucketPlan plan_;
     const bool overlap_;
     GradientTree* const tree_;
+    NodeSharing* const node_;
     std::vector<Work> works_;
     // Where gradients are rounded on their way (comm.wire), batch-norm statistics and control travel apart from them, as they are,
     // together and last. Empty where nothing is rounded: there they ride in the buckets.

@@ -24,6 +24,7 @@
 #include "trainer/leader_task.h"
 #include "trainer/recipe.h"
 #include "trainer/resume.h"
+#include "trainer/sharded_update.h"
 
 namespace lockstep {
 
@@ -109,6 +110,16 @@ std::string images_line(const Sampler& sampler) {
                        sampler.steps_per_epoch());
 }
 
+// Null without optim.sharded.
+NodeSharing* sharing_of(const Experiment& experiment, Communicator& communicator) {
+    if (!experiment.optim.shared_out()) return nullptr;
+    if (NodeSharing* const node = communicator.node_sharing()) return node;
+    throw ConfigError(
+        fmt::format("optim.sharded=node needs memory that the ranks of a node share, which {} has not; set comm.backend=native and "
+                    "comm.shared_memory=true, or optim.sharded=off",
+                    communicator.name()));
+}
+
 // The run proper, once the ranks are connected.
 class Run {
 public:
@@ -120,16 +131,19 @@ public:
           optimizer_(make_sgd(sgd_options(job.experiment), setup.threads.compute_threads)),
           replica_(std::move(plan), communicator.gradient_pool(), optimizer_->state_buffer_count()),
           tree_(make_tree()),
+          node_(in_common([&] { return sharing_of(job.experiment, communicator); })),
           reducer_(communicator, replica_.arena(),
                    plan_buckets(replica_.arena(), {.bucket_bytes = job.experiment.comm.bucket_bytes,
                                                    .last_bucket_bytes = job.experiment.comm.last_bucket_bytes}),
-                   job.experiment.comm.overlap, tree_ ? &*tree_ : nullptr),
+                   job.experiment.comm.overlap, tree_ ? &*tree_ : nullptr, node_),
+          sharding_(make_sharding()),
           checkpoints_(checkpoint_folder_options(job.experiment)) {}
 
     ExitCode run() {
         require_agreement(communicator_,
                           {{"the plan of tensors and buckets", hash_hex(plan_hash(replica_.arena(), reducer_.plan()))}});
         const Manifest manifest = in_common([&] { return find_start(); });
+        if (sharding_) sharding_->take_over();
         compile();
         const RunFacts facts = make_facts();
         if (job_.world.is_leader()) write_run_files();
@@ -154,6 +168,11 @@ private:
         if (!experiment_.run.any_world()) return std::nullopt;
         return std::make_optional<GradientTree>(replica_.arena(), setup_.sampler->workers_in_full_step() / job_.world.size,
                                                 setup_.threads.compute_threads);
+    }
+
+    std::optional<ShardedUpdate> make_sharding() {
+        if (node_ == nullptr) return std::nullopt;
+        return std::make_optional<ShardedUpdate>(*node_, job_.world, replica_.arena(), reducer_.plan());
     }
 
     // First values of all parameters and the step to begin with: fresh, from foreign weights, or from a checkpoint.
@@ -249,6 +268,7 @@ private:
                         .loader = *loader,
                         .reducer = reducer_,
                         .tree = tree_ ? &*tree_ : nullptr,
+                        .sharding = sharding_ ? &*sharding_ : nullptr,
                         .recorder = recorder,
                         .evaluator = evaluator.get(),
                         .checkpoints = checkpoints_,
@@ -299,9 +319,22 @@ private:
         for (const Bucket& bucket : reducer_.plan()) {
             facts.buckets.push_back({.layers = bucket_layers(replica_.arena(), bucket), .bytes = bucket.byte_count()});
         }
-        facts.extra = {
-            {"images per epoch", images_line(*setup_.sampler)}, {"rate", rate_line(setup_)}, {"launcher", job_.world.launcher}};
+        facts.extra = {{"images per epoch", images_line(*setup_.sampler)},
+                       {"rate", rate_line(setup_)},
+                       {"launcher", job_.world.launcher},
+                       {"optimizer state", state_line()}};
         return facts;
+    }
+
+    std::string state_line() const {
+        const ParameterArena& arena = replica_.arena();
+        const auto megabytes = [&](int64_t floats) {
+            return 1e-6 * static_cast<double>(floats * arena.state_buffer_count() * static_cast<int64_t>(sizeof(float)));
+        };
+        const std::string whole = fmt::format("{:.2f} MB", megabytes(arena.total_count()));
+        if (!sharding_) return whole + " per rank";
+        return fmt::format("{:.2f} MB per rank, shared out over {} ranks of this node (whole: {}); parameters once per node",
+                           megabytes(sharding_->owned_count()), job_.world.local_size, whole);
     }
 
     void print_start(const RunFacts& facts, const Manifest& manifest) const {
@@ -324,6 +357,7 @@ private:
         log::info("gradients: {} buckets, {:.2f} MB, overlap {}", facts.buckets.size(),
                   1e-6 * static_cast<double>(replica_.arena().total_count() * static_cast<int64_t>(sizeof(float))),
                   experiment_.comm.overlap ? "on" : "off");
+        log::info("optimizer state: {}", state_line());
         if (manifest.step >= manifest.total_steps)
             log::info("all {} steps are made already; nothing is left to train", manifest.step);
         if (!setup_.threads.warning.empty()) log::warn("{}", setup_.threads.warning);
@@ -343,10 +377,18 @@ private:
     std::unique_ptr<Optimizer> optimizer_;
     Replica replica_;
     std::optional<GradientTree> tree_;
+    NodeSharing* const node_;  // optim.sharded: node
     GradientReducer reducer_;
+    std::optional<ShardedUpdate> sharding_;
     CheckpointFolder checkpoints_;
     std::optional<FolderLock> folder_lock_;  // the leader's, from before the first look at run.dir to the end
 };
+
+// Values and gradients are of one size.
+size_t common_bytes(const TrainingJob& job, const ReplicaPlan& plan) {
+    if (!job.experiment.optim.shared_out()) return 0;
+    return ShardedUpdate::common_bytes(plan.gradient_bytes(), job.world.local_size);
+}
 
 }  // namespace
 
@@ -358,8 +400,8 @@ ExitCode run_training(const TrainingJob& job) {
         return std::pair(std::move(made), std::move(its_plan));
     });
     require_agreement(job.store, job.world, job.experiment.comm.start_timeout_ms, facts_to_agree_on(job.experiment, setup));
-    const std::unique_ptr<Communicator> communicator =
-        make_communicator(job.world, job.store, communicator_options(job.experiment, plan.gradient_bytes()));
+    const std::unique_ptr<Communicator> communicator = make_communicator(
+        job.world, job.store, communicator_options(job.experiment, plan.gradient_bytes(), common_bytes(job, plan)));
     std::optional<Run> run;
     try {
         run.emplace(job, setup, std::move(plan), *communicator);

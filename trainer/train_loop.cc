@@ -40,7 +40,7 @@ std::string readable_duration(double seconds) {
 
 size_t most_spans_in_a_step(const Sampler& sampler) {
     const int64_t workers = sampler.workers_in_step(0);  // no step has more than the first
-    return static_cast<size_t>(3 * workers + 2);
+    return static_cast<size_t>(3 * workers + 5);
 }
 
 }  // namespace
@@ -94,7 +94,7 @@ StopRequest TrainLoop::make_step() {
     write_control(parts_.replica.arena().control(), mine, rank_);
     timed(Span::Kind::finish_wait, [&] { parts_.reducer.finish(); });
     const StepControl total = read_control(parts_.replica.arena().control(), parts_.communicator.world().size);
-    timed(Span::Kind::optimizer, [&] { update(total); });
+    update(total);
     finish_step(mine, total);
     return total.stop;
 }
@@ -147,7 +147,7 @@ void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, S
 
 void TrainLoop::update(const StepControl& total) {
     const auto images = static_cast<double>(total.images);
-    const GradientHealth health = parts_.optimizer.inspect(parts_.replica.arena(), images);
+    const GradientHealth health = inspect(images);
     if (total.bad_rank >= 0 || health.first_bad_entry >= 0) {
         refuse_bad_step(total, health.first_bad_entry);
         return;
@@ -156,7 +156,17 @@ void TrainLoop::update(const StepControl& total) {
     interval_.loss_sum += total.loss_sum;
     interval_.correct += total.correct;
     interval_.images += total.images;
-    parts_.optimizer.step(parts_.replica.arena(), {.rate = parts_.rate.at(step_), .images = images});
+    timed(Span::Kind::optimizer,
+          [&] { parts_.optimizer.step(parts_.replica.arena(), {.rate = parts_.rate.at(step_), .images = images}); });
+    if (parts_.sharding != nullptr) timed(Span::Kind::update_wait, [&] { parts_.sharding->publish(step_); });
+}
+
+// Of the whole gradient, whoever has looked at its parts.
+GradientHealth TrainLoop::inspect(double images) {
+    const GradientHealth mine =
+        timed(Span::Kind::optimizer, [&] { return parts_.optimizer.inspect(parts_.replica.arena(), images); });
+    if (parts_.sharding == nullptr) return mine;
+    return timed(Span::Kind::update_wait, [&] { return parts_.sharding->agree(mine, step_); });
 }
 
 // Loss flags and summed gradients are the same on all ranks, so all stop, or pass over the step, together.
@@ -244,15 +254,26 @@ void TrainLoop::evaluate() {
 void TrainLoop::save_checkpoint() {
     if (saved_step_ == step_) return;  // resumed and stopped again at once
     const int64_t begin_ns = now_ns();
+    std::vector<Buffer> gathered;
+    if (parts_.sharding != nullptr) gathered = parts_.sharding->gather_state(step_ - 1);
     run_on_leader(parts_.communicator, parts_.experiment.comm.timeout_ms, "checkpoint", step_ - 1, [&] {
         const auto path = parts_.checkpoints.save({.manifest = present_manifest(),
                                                    .backend = &parts_.replica.backend(),
                                                    .arena = &parts_.replica.arena(),
+                                                   .states = whole_state(gathered),
                                                    .config_yaml = parts_.experiment.resolved_yaml});
         log::info("checkpoint {}", path.string());
     });
     saved_step_ = step_;
     end_pause(Span::Kind::checkpoint, begin_ns);
+}
+
+std::vector<std::span<const float>> TrainLoop::whole_state(const std::vector<Buffer>& gathered) const {
+    if (parts_.sharding == nullptr) return parts_.replica.arena().states();
+    const auto count = static_cast<size_t>(parts_.replica.arena().total_count());
+    std::vector<std::span<const float>> states;
+    for (const Buffer& buffer : gathered) states.push_back(buffer.f32().first(count));
+    return states;
 }
 
 void TrainLoop::end_pause(Span::Kind kind, int64_t begin_ns) {

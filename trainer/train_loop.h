@@ -16,6 +16,7 @@
 #include "trainer/evaluation.h"
 #include "trainer/gradient_reducer.h"
 #include "trainer/replica.h"
+#include "trainer/sharded_update.h"
 #include "trainer/stop_signals.h"
 
 namespace lockstep {
@@ -38,7 +39,8 @@ struct TrainParts {
     const Sampler& sampler;
     DataLoader& loader;  // begins at start.step
     GradientReducer& reducer;
-    GradientTree* tree = nullptr;  // run.reproducible: any_world
+    GradientTree* tree = nullptr;       // run.reproducible: any_world
+    ShardedUpdate* sharding = nullptr;  // optim.sharded: node
     Recorder& recorder;
     Evaluator* evaluator = nullptr;  // null: no validation
     const CheckpointFolder& checkpoints;
@@ -62,12 +64,14 @@ private:
     void complete_tree(int64_t present);  // leaves of zeros for the virtual workers that a short step lacks
     void run_micro_step(const Batch& batch, bool accumulate, bool last, StepControl& mine);
     void update(const StepControl& total);
+    GradientHealth inspect(double images);
     void refuse_bad_step(const StepControl& total, int64_t bad_entry);
     void finish_step(const StepControl& mine, const StepControl& total);
     void write_training_metrics();
     bool due(const std::optional<Duration>& every) const;
     void evaluate();
     void save_checkpoint();
+    std::vector<std::span<const float>> whole_state(const std::vector<Buffer>& gathered) const;
     void end_pause(Span::Kind kind, int64_t begin_ns);
     Manifest present_manifest() const;
 

@@ -23,6 +23,7 @@ NativeCommunicator::NativeCommunicator(const World& world, std::shared_ptr<NodeS
       delay_ns_per_kib_(options.test_delay_ns_per_kib),
       group_(joined(std::move(segment), world, options.connect_timeout_ms), world, options.timeout_ms, options.flight_record_path),
       pool_(group_.segment().region(world.local_rank), group_.segment().region_bytes()),
+      common_pool_(group_.segment().common(), group_.segment().common_bytes()),
       transfer_(group_),
       limits_(path_limits(group_.any_shares_cores())) {}
 
@@ -214,11 +215,21 @@ void NativeCommunicator::broadcast(std::span<std::byte> data, int root, Collecti
     wait(issue(broadcast_of(data, root, group_.size(), label)));
 }
 
+Work NativeCommunicator::reduce_to_slices(std::span<float> data, CollectiveLabel label) {
+    return start_reduce_scatter(std::as_writable_bytes(data), DataType::f32, label);
+}
+
+void NativeCommunicator::exchange_slices(std::span<float> data, CollectiveLabel label) {
+    start_allgather_slices(std::as_writable_bytes(data), DataType::f32, label).wait();
+}
+
 void NativeCommunicator::barrier(CollectiveLabel label) { wait(issue(barrier_of(label))); }
 
 std::unique_ptr<Communicator> make_native_communicator(const World& world, Store& store, const std::string& prefix,
                                                        const CommunicatorOptions& options) {
-    auto segment = NodeSegment::open(world, store, prefix, options.segment_bytes, options.connect_timeout_ms);
+    auto segment = NodeSegment::open(world, store, prefix,
+                                     {.pool_bytes_per_rank = options.segment_bytes, .common_bytes = options.common_bytes},
+                                     options.connect_timeout_ms);
     return std::make_unique<NativeCommunicator>(world, std::move(segment), options);
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "collectives/communicator.h"
+#include "collectives/node_sharing.h"
 #include "collectives/operation.h"
 #include "collectives/shared_memory/local_group.h"
 #include "collectives/shared_memory/segment_pool.h"
@@ -22,7 +23,7 @@
 
 namespace lockstep {
 
-class NativeCommunicator final : public Communicator {
+class NativeCommunicator final : public Communicator, public NodeSharing {
 public:
     // Collective over the ranks of `world`'s node, which share `segment`: joins it. Errors as NodeSegment's.
     NativeCommunicator(const World& world, std::shared_ptr<NodeSegment> segment, const CommunicatorOptions& options);
@@ -47,6 +48,13 @@ public:
     Work start_reduce_scatter(std::span<std::byte> data, DataType type, CollectiveLabel label);
     Work start_allgather_slices(std::span<std::byte> data, DataType type, CollectiveLabel label);
     void abort(std::string_view reason) noexcept override { group_.abort(reason); }
+
+    NodeSharing* node_sharing() override { return this; }
+    MemoryPool& common_pool() override { return common_pool_; }
+    std::pair<int64_t, int64_t> node_slice(int64_t count) const override { return slice(count, group_.rank(), group_.size()); }
+    Work reduce_to_slices(std::span<float> data, CollectiveLabel label) override;
+    void exchange_slices(std::span<float> data, CollectiveLabel label) override;
+    void node_barrier(CollectiveLabel label) override { barrier(label); }
 
 private:
     // Of one operation; by ticket, which is its sequence.
@@ -82,6 +90,7 @@ private:
     const int64_t delay_ns_per_kib_;
     LocalGroup group_;
     SegmentPool pool_;
+    CommonPool common_pool_;
     SegmentTransfer transfer_;
     const SegmentPathLimits limits_;
     std::array<Flight, kHistory> flights_;

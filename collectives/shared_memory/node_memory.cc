@@ -13,9 +13,11 @@ namespace lockstep {
 NodeMemory::NodeMemory(const World& world, Store& store, const std::string& prefix, const Options& options)
     : world_(world),
       rail_count_(options.rail_count),
-      segment_(NodeSegment::open(world, store, fmt::format("{}/node/{}", prefix, world.node), options.segment_bytes,
+      segment_(NodeSegment::open(world, store, fmt::format("{}/node/{}", prefix, world.node),
+                                 {.pool_bytes_per_rank = options.segment_bytes, .common_bytes = options.common_bytes},
                                  options.connect_timeout_ms)),
       pool_(segment_->region(world.local_rank), segment_->region_bytes()),
+      common_pool_(segment_->common(), segment_->common_bytes()),
       inputs_(static_cast<size_t>(world.local_size)) {
     segment_->join(world, options.connect_timeout_ms);
 }

@@ -25,6 +25,7 @@ public:
     struct Options {
         int rail_count = 1;
         size_t segment_bytes = 0;  // of gradient memory per rank
+        size_t common_bytes = 0;   // of memory that the ranks of the node have in common
         int64_t connect_timeout_ms = 60'000;
     };
 
@@ -32,6 +33,7 @@ public:
     NodeMemory(const World& world, Store& store, const std::string& prefix, const Options& options);
 
     MemoryPool& pool() { return pool_; }
+    MemoryPool& common_pool() { return common_pool_; }
     // Offset of data in this rank's region, the same on all ranks of the node; -1: not in the segment.
     int64_t offset_of(const void* data, size_t bytes) const { return pool_.offset_of(data, bytes); }
 
@@ -49,6 +51,7 @@ private:
     const int rail_count_;
     const std::shared_ptr<NodeSegment> segment_;
     SegmentPool pool_;
+    CommonPool common_pool_;
     std::vector<const void*> inputs_;  // by local rank
 };
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -45,19 +46,23 @@ int touch(std::byte* start, size_t bytes) {
 
 }  // namespace
 
-SegmentLayout::SegmentLayout(int ranks, size_t pool_bytes_per_rank) : rank_count(ranks) {
+SegmentLayout::SegmentLayout(int ranks, const SegmentRequest& request) : rank_count(ranks) {
     check(ranks >= 1 && ranks <= SegmentControl::kMostRanks, "more ranks on a node than the segment is made for");
-    const size_t unit = pool_bytes_per_rank >= kHugePageBytes ? kHugePageBytes : kPageBytes;
-    blocks_offset = round_up(sizeof(SegmentControl), unit);
+    const size_t most_bytes = std::max(request.pool_bytes_per_rank, request.common_bytes);
+    const size_t unit = most_bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+    const auto with_slack = [](size_t bytes) { return bytes == 0 ? 0 : round_up(bytes + kPoolSlackBytes, kPageBytes); };
+    common_offset = round_up(sizeof(SegmentControl), unit);
+    common_bytes = with_slack(request.common_bytes);
+    blocks_offset = common_offset + round_up(common_bytes, unit);
     region_offset = round_up(sizeof(RankBlock), unit);
-    region_bytes = pool_bytes_per_rank == 0 ? 0 : round_up(pool_bytes_per_rank + kPoolSlackBytes, kPageBytes);
+    region_bytes = with_slack(request.pool_bytes_per_rank);
     block_bytes = region_offset + round_up(region_bytes, unit);
     total_bytes = blocks_offset + static_cast<size_t>(ranks) * block_bytes;
 }
 
 std::shared_ptr<NodeSegment> NodeSegment::open(const World& world, Store& store, const std::string& prefix,
-                                               size_t pool_bytes_per_rank, int64_t timeout_ms) {
-    const SegmentLayout layout(world.local_size, pool_bytes_per_rank);
+                                               const SegmentRequest& request, int64_t timeout_ms) {
+    const SegmentLayout layout(world.local_size, request);
     // The descriptor is closed on return: the mapping keeps the memory, and the last process to end frees it.
     const FileHandle file = world.local_rank == 0 ? create_and_hand_out(world, store, prefix, layout.total_bytes, timeout_ms)
                                                   : receive_from_leader(world, store, prefix, layout.total_bytes, timeout_ms);
@@ -85,9 +90,18 @@ NodeSegment::NodeSegment(const SegmentLayout& layout, const FileHandle& file)
 
 NodeSegment::~NodeSegment() { munmap(reserved_, reserved_bytes_); }
 
+// 0 or the reason why not.
+int NodeSegment::touch_own_memory(int local_rank) const {
+    if (const int error = touch(block_start(local_rank), layout_.block_bytes)) return error;
+    const size_t part_bytes = round_up(common_bytes() / static_cast<size_t>(rank_count()) + 1, kPageBytes);
+    const size_t start = std::min(common_bytes(), part_bytes * static_cast<size_t>(local_rank));
+    const size_t bytes = std::min(common_bytes() - start, part_bytes);
+    return bytes == 0 ? 0 : touch(common() + start, bytes);
+}
+
 void NodeSegment::join(const World& world, int64_t timeout_ms) {
     SegmentControl::Rank& mine = control().ranks[world.local_rank];
-    const int error = touch(block_start(world.local_rank), layout_.block_bytes);
+    const int error = touch_own_memory(world.local_rank);
     if (error != 0) {
         mine.state.store(kRankWithoutMemory, std::memory_order_release);
         throw_no_memory(world.rank, layout_.block_bytes, std::strerror(error));

@@ -1,10 +1,11 @@
 // The memory that the ranks of one node share: a nameless file (memfd) made by local rank 0 and handed to the others over a unix
 // socket in the abstract namespace, so nothing is left behind however the processes end.
 //
-//   control | block of local rank 0 | block of local rank 1 | ...        block: flags, copies, staging, flight record, region
+//   control | common | block of local rank 0 | block of local rank 1 | ...      block: flags, copies, staging, flight record,
+//   region
 //
 // Gradients are born in the regions; equal offsets in all regions belong together. Each rank touches its own block first, so the
-// memory lies on the NUMA node it is bound to.
+// memory lies on the NUMA node it is bound to, and an equal part of the common memory, which is everybody's.
 #pragma once
 
 #include <sched.h>
@@ -65,11 +66,18 @@ struct SegmentControl {
     Rank ranks[kMostRanks];
 };
 
+struct SegmentRequest {
+    size_t pool_bytes_per_rank = 0;
+    size_t common_bytes = 0;
+};
+
 // Sizes and offsets in bytes; a pure function of its arguments.
 struct SegmentLayout {
-    SegmentLayout(int rank_count, size_t pool_bytes_per_rank);
+    SegmentLayout(int rank_count, const SegmentRequest& request);
 
     int rank_count = 0;
+    size_t common_offset = 0;
+    size_t common_bytes = 0;
     size_t blocks_offset = 0;
     size_t region_offset = 0;  // in a block
     size_t region_bytes = 0;
@@ -84,7 +92,7 @@ public:
     // CommError when a rank is missing. shared_ptr because threads that act as ranks share one mapping; in a job each process has
     // its own.
     static std::shared_ptr<NodeSegment> open(const World& world, Store& store, const std::string& prefix,
-                                             size_t pool_bytes_per_rank, int64_t timeout_ms);
+                                             const SegmentRequest& request, int64_t timeout_ms);
 
     // The same in a file that the caller has made (create_segment_file).
     NodeSegment(const SegmentLayout& layout, const FileHandle& file);
@@ -92,8 +100,8 @@ public:
     NodeSegment& operator=(const NodeSegment&) = delete;
     ~NodeSegment();
 
-    // Collective: every rank touches its own block, on its own cores, and waits for the others. Afterwards no access faults. Errors
-    // as open().
+    // Collective: every rank touches its own block and its part of the common memory, on its own cores, and waits for the others.
+    // Afterwards no access faults. Errors as open().
     void join(const World& world, int64_t timeout_ms);
 
     int rank_count() const { return layout_.rank_count; }
@@ -101,11 +109,14 @@ public:
     RankBlock& block(int rank) const { return *reinterpret_cast<RankBlock*>(block_start(rank)); }
     std::byte* region(int rank) const { return block_start(rank) + layout_.region_offset; }
     size_t region_bytes() const { return layout_.region_bytes; }
+    std::byte* common() const { return base_ + layout_.common_offset; }  // of all ranks; zero until they write
+    size_t common_bytes() const { return layout_.common_bytes; }
 
 private:
     std::byte* block_start(int rank) const {
         return base_ + layout_.blocks_offset + static_cast<size_t>(rank) * layout_.block_bytes;
     }
+    int touch_own_memory(int local_rank) const;
     void await_all(const World& world, int64_t timeout_ms);
 
     const SegmentLayout layout_;

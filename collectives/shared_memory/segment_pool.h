@@ -26,4 +26,19 @@ private:
     size_t live_buffers_ = 0;
 };
 
+// Buffers in the memory that all ranks of the node have in common. All ranks allocate the same sizes in the same order and so get
+// the same bytes, zero before the first of them writes. Room is given out once.
+class CommonPool final : public MemoryPool {
+public:
+    CommonPool(std::byte* start, size_t bytes) : start_(start), bytes_(bytes) {}
+
+    // DeviceError naming the bytes asked for and left.
+    Buffer allocate(size_t bytes) override;
+
+private:
+    std::byte* const start_;
+    const size_t bytes_;
+    size_t used_bytes_ = 0;
+};
+
 }  // namespace lockstep

@@ -48,9 +48,25 @@ std::optional<ShardIndex> load_index(const MappedFile& shard, std::string& reaso
     return std::nullopt;
 }
 
+// Of what both know.
+std::string difference(const ShardIndex& index, const ShardIndex& scanned) {
+    if (index.entries().size() != scanned.entries().size()) {
+        return fmt::format("{} samples, the shard has {}", index.entries().size(), scanned.entries().size());
+    }
+    for (size_t place = 0; place < index.entries().size(); ++place) {
+        const ShardEntry &a = index.entries()[place], &b = scanned.entries()[place];
+        if (a.offset != b.offset || a.bytes != b.bytes || a.label != b.label || index.name(place) != scanned.name(place)) {
+            return fmt::format(
+                "record {} is {} of label {}, {} bytes at offset {}; in the shard it is {} of label {}, {} bytes at {}", place,
+                index.name(place), a.label, a.bytes, a.offset, scanned.name(place), b.label, b.bytes, b.offset);
+        }
+    }
+    return "";
+}
+
 class WebDatasetSource final : public Source {
 public:
-    explicit WebDatasetSource(const SourceOptions& options) : path_(options.path) {
+    explicit WebDatasetSource(const SourceOptions& options) : path_(options.path), first_label_(options.first_label) {
         const std::vector<std::string> paths = webdataset_shards(options.path);
         for (const std::string& path : paths) open_shard(path);
         if (size_ == 0) throw DataError(fmt::format("{}: no sample with an image and a cls field", path_));
@@ -76,6 +92,20 @@ public:
         if (!shard->index.has_contents) return std::nullopt;
         const ShardEntry& entry = shard->index.entries()[place];
         return Declared{.hash = entry.hash, .width = static_cast<int>(entry.width), .height = static_cast<int>(entry.height)};
+    }
+    std::vector<std::string> contradictions() const override {
+        std::vector<std::string> found = unusable_ > 0 ? std::vector<std::string>{first_reason_} : std::vector<std::string>{};
+        for (const Shard& shard : shards_) {
+            try {
+                const ShardIndex scanned = scan_shard(shard.file.bytes(), shard.file.path());
+                if (std::string text = difference(shard.index, scanned); !text.empty()) {
+                    found.push_back(fmt::format("{}: {}", shard_index_path(shard.file.path()).string(), text));
+                }
+            } catch (const DataError& error) {
+                found.emplace_back(error.what());
+            }
+        }
+        return found;
     }
     uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
@@ -128,9 +158,9 @@ private:
         int64_t max_label = -1;
         for (size_t place = 0; place < shard.index.entries().size(); ++place) {
             const ShardEntry& entry = shard.index.entries()[place];
-            if (entry.label >= allowed) {
+            if (entry.label < first_label_ || entry.label - first_label_ >= allowed) {
                 throw DataError(fmt::format(
-                    "{}: member {} at offset {} (record {}): label \"{}\" is not an integer in [0, {}]; "
+                    "{}: member {} at offset {} (record {}): label \"{}\" is not an integer in [{}, {}]; "
                     "repair the shard",
                     shard.file.path().string(), shard.index.name(place), entry.offset, place, entry.label, allowed - 1));
             }
@@ -143,7 +173,8 @@ private:
     }
 
     int32_t label_of(const ShardEntry& entry) const {
-        return label_of_found_.empty() ? entry.label : label_of_found_[static_cast<size_t>(entry.label)];
+        const int32_t found = entry.label - first_label_;
+        return label_of_found_.empty() ? found : label_of_found_[static_cast<size_t>(found)];
     }
 
     Place find(int64_t index) const {
@@ -155,6 +186,7 @@ private:
     }
 
     std::string path_;
+    int32_t first_label_;
     std::vector<Shard> shards_;
     std::vector<std::string> names_;
     std::vector<int32_t> label_of_found_;  // empty: labels are as stored

@@ -204,6 +204,27 @@ TEST_F(StopTest, UserSignalToOneRankCheckpointsAndAsksForARequeue) {
     EXPECT_FALSE(newest_checkpoint(run_dir()).empty());
 }
 
+// The ranks of the node share out the update and hold one copy of the weights: the verdict is the same.
+TEST_F(StopTest, KillingARankOfASharedOutUpdateEndsAllWithinFiveSecondsAndTheRunGoesOnWhole) {
+    const auto program = training_job(3, {"optim.sharded=node", "comm.bucket=1KiB"});
+    const std::vector<pid_t> ranks = children_of(program->pid());
+    ASSERT_EQ(ranks.size(), 3U);
+    ASSERT_TRUE(eventually(20.0, [&] { return !newest_checkpoint(run_dir()).empty(); })) << program->output_so_far();
+    kill(ranks[1], SIGKILL);
+    const double killed_s = now_s();
+    const Outcome outcome = program->wait(30.0);
+    EXPECT_LT(now_s() - killed_s, 5.0);
+    EXPECT_EQ(outcome.exit_code, 140) << outcome.output;
+    EXPECT_TRUE(outcome.says("SIGKILL")) << outcome.output;
+    EXPECT_THAT(outcome.output, ContainsRegex("rank 1 [^\n]*(bucket [0-9]+|inspection|update) of step [0-9]"));
+    expect_gone(ranks);
+    const std::string step = newest_checkpoint(run_dir()).filename().string().substr(std::string("step-").size());
+    const Outcome whole =
+        run_job(2, {fmt::format("train.duration={}it", std::stoll(step) + 3), "train.eval_every=never", "optim.sharded=off"});
+    EXPECT_EQ(whole.exit_code, 0) << whole.output;
+    EXPECT_TRUE(whole.says("continuing from")) << whole.output;
+}
+
 class ResumeTest : public JobTest {};
 
 TEST_F(ResumeTest, KilledAtRandomMomentsTheRunEndsWithTheSameWeights) {

@@ -11,6 +11,7 @@
 
 #include "collectives/communicator.h"
 #include "collectives/kernels/reduce_kernels.h"
+#include "collectives/node_sharing.h"
 #include "core/clock.h"
 #include "core/hash.h"
 #include "core/random.h"
@@ -26,6 +27,7 @@ using testing_support::RankOutcome;
 // travel with Gloo's header.
 constexpr size_t kSizes[] = {0,   1,    2,    15,   16,   17,   29,   30,   31,   60,     61,     255,    256,
                              257, 1000, 1023, 1024, 1025, 2501, 4095, 4096, 4097, 65'535, 65'536, 65'537, (size_t{1} << 18) + 3};
+constexpr size_t kCommonBytes = size_t{1} << 20;
 constexpr size_t kPoolBytes = 2 * ((size_t{1} << 18) + 64) * sizeof(float);
 
 CommunicatorOptions options_for(const std::string& name) {
@@ -34,7 +36,8 @@ CommunicatorOptions options_for(const std::string& name) {
             .mpi = is_mpi ? name : "auto",
             .timeout_ms = 20'000,
             .connect_timeout_ms = 20'000,
-            .segment_bytes = kPoolBytes};
+            .segment_bytes = kPoolBytes,
+            .common_bytes = kCommonBytes};
 }
 
 float whole_number(int rank, size_t index) {
@@ -135,6 +138,49 @@ TEST_P(CommunicatorContract, GivesTheTreeSumBitForBit) {
             communicator.allreduce(inside, {.what = "bucket"}).wait();
             if (!same_bits(outside, expected)) complaints += fmt::format("count {} outside differs\n", count);
             if (!same_bits(inside, expected)) complaints += fmt::format("count {} inside differs\n", count);
+        }
+        return complaints;
+    });
+}
+
+// Only shared memory can: the others say that they cannot, and a world of one shares with itself.
+TEST_P(CommunicatorContract, SharesTheNodesMemoryOrSaysThatItCannot) {
+    const bool shares = GetParam().backend == "native" || GetParam().ranks == 1;
+    expect_no_complaint([shares](Communicator& communicator) {
+        const World& world = communicator.world();
+        NodeSharing* const node = communicator.node_sharing();
+        if ((node != nullptr) != shares) return std::string("offered or not, against what was expected\n");
+        if (node == nullptr) return std::string();
+        std::string complaints;
+        Buffer pool = communicator.gradient_pool().allocate(kPoolBytes);
+        for (const size_t count : kSizes) {
+            const std::span<float> data = pool.f32().subspan(13, count);
+            const std::vector<float> mine = random_floats(world.rank, count, count);
+            const std::vector<float> expected = tree_sum(0, world.size, count, count);
+            std::ranges::copy(mine, data.begin());
+            node->reduce_to_slices(data, {.what = "bucket"}).wait();
+            const auto [begin, end] = node->node_slice(static_cast<int64_t>(count));
+            const auto first = static_cast<size_t>(begin);
+            const auto owned = static_cast<size_t>(end - begin);
+            if (!same_bits(data.subspan(first, owned), std::span(expected).subspan(first, owned)))
+                complaints += fmt::format("count {}: another sum\n", count);
+            node->exchange_slices(data, {.what = "slices"});
+            if (!same_bits(data, expected)) complaints += fmt::format("count {}: a slice did not arrive\n", count);
+        }
+        // Two buffers, so that the second does not lie on the first.
+        Buffer front = node->common_pool().allocate(1000);
+        Buffer common = node->common_pool().allocate(static_cast<size_t>(world.size) * sizeof(float));
+        const std::span<float> seen_by_all = common.f32();
+        const auto last = static_cast<size_t>(world.size - 1);
+        if (seen_by_all[last] != 0.0F && world.rank != world.size - 1 && seen_by_all[last] != 10.0F)
+            complaints += "common memory is not zero at first\n";
+        for (int round = 1; round <= 20; ++round) {
+            seen_by_all[static_cast<size_t>(world.rank)] = static_cast<float>(round * 10);
+            node->node_barrier({.what = "meeting", .step = round});
+            for (const float value : seen_by_all) {
+                if (value != static_cast<float>(round * 10)) complaints += fmt::format("round {} saw {}\n", round, value);
+            }
+            node->node_barrier({.what = "parting", .step = round});
         }
         return complaints;
     });

@@ -25,7 +25,7 @@ namespace {
 
 std::vector<std::string> texts_of_threads(int size, const CommunicatorOptions& options,
                                           const std::function<std::string(NativeCommunicator&)>& body) {
-    const SegmentLayout layout(size, options.segment_bytes);
+    const SegmentLayout layout(size, {.pool_bytes_per_rank = options.segment_bytes, .common_bytes = options.common_bytes});
     const auto segment = std::make_shared<NodeSegment>(layout, create_segment_file(layout.total_bytes));
     std::vector<std::string> texts(static_cast<size_t>(size));
     std::vector<std::jthread> threads;

@@ -61,6 +61,17 @@ TEST_F(ConfigTest, TheFolderHasANameAndImagesAreGreyOrColoured) {
     EXPECT_THAT(error_of(kMinimal + "model: {channels: 2}\n"), HasSubstr("found 2; allowed: 3, or 1 for grey"));
 }
 
+TEST_F(ConfigTest, ASharedOutUpdateNeedsMemoryOfTheNode) {
+    EXPECT_NO_THROW(read(kMinimal + "optim: {sharded: node}\n"));
+    EXPECT_NO_THROW(read(kMinimal + "optim: {sharded: node}\ncomm: {backend: native}\n"));
+    for (const char* backend : {"tcp", "mpi", "gloo"}) {
+        EXPECT_THAT(error_of(kMinimal + "optim: {sharded: node}\n", {std::string("comm.backend=") + backend}),
+                    testing::AllOf(HasSubstr("optim.sharded"), HasSubstr(backend), HasSubstr("comm.backend=native")));
+    }
+    EXPECT_THAT(error_of(kMinimal + "optim: {sharded: node}\ncomm: {shared_memory: false}\n"), HasSubstr("optim.sharded"));
+    EXPECT_THAT(error_of(kMinimal + "optim: {sharded: all}\n"), HasSubstr("off, node"));
+}
+
 TEST_F(ConfigTest, OneWorkerPerRankIsTheLeast) {
     const Experiment experiment = read(kMinimal + "batch: {global: 64, per_replica: 32}\n").experiment;
     EXPECT_NO_THROW(check_world(experiment, 1));

@@ -40,5 +40,26 @@ TEST(ParameterArena, PlanHashSeesLayoutAndName) {
     EXPECT_EQ(hash, ParameterArena(two_entries(), pool, pool, 2).plan_hash());
 }
 
+TEST(ParameterArena, SharedOutItKeepsItsPartOfTheStateAndTheNodesValues) {
+    HeapPool pool;
+    ParameterArena arena(two_entries(), pool, pool, 1);
+    for (int64_t index = 0; index < 64; ++index) {
+        arena.values()[static_cast<size_t>(index)] = static_cast<float>(index);
+        arena.state(0)[static_cast<size_t>(index)] = static_cast<float>(100 + index);
+    }
+    Buffer common = pool.allocate(64 * sizeof(float));
+    const std::span<float> seen_by_all = common.f32();
+    arena.share_out(std::move(common), {{.offset = 16, .count = 16}, {.offset = 48, .count = 0}, {.offset = 48, .count = 16}},
+                    pool);
+    ASSERT_EQ(arena.state(0).size(), 32U);
+    EXPECT_EQ(arena.state(0)[0], 116.0F);
+    EXPECT_EQ(arena.state(0)[16], 148.0F);
+    EXPECT_EQ(arena.values().data(), seen_by_all.data());
+    EXPECT_EQ(arena.values().size(), 64U);
+    EXPECT_EQ(arena.values()[15], 0.0F) << "another rank's";
+    EXPECT_EQ(arena.values()[16], 16.0F);
+    EXPECT_EQ(arena.values()[63], 63.0F);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 // What the engine sends unasked, what it keeps in flight, and who comes first.
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <vector>
 
 #include <fmt/format.h>
@@ -117,6 +119,81 @@ TEST(Flow, ASmallOperationIsMoreUrgentThanALargeOneAndSignaturesAreMoreUrgentTha
     EXPECT_GT(transport.of(30 * sizeof(float)), transport.of(50'000 * sizeof(float)));
     EXPECT_GT(transport.of(50'000 * sizeof(float)), 0);
     EXPECT_GT(transport.of(sizeof(ScheduleSignature)), transport.of(30 * sizeof(float)));
+}
+
+// The peer of an exchange between two ranks with equal data, one message at a time, the last posted first: the pieces of a message
+// come in the wrong order, as they may over MPI. It may keep the engine's signatures to itself.
+class ContraryEcho final : public Transport {
+public:
+    std::string_view name() const override { return "contrary"; }
+    void post_send(Transfer& transfer) override { sends_.push_back(&transfer); }
+    void post_receive(Transfer& transfer) override { receives_.push_back(&transfer); }
+    bool progress(int64_t patience_ns) override {
+        if (patience_ns == 0) return false;  // the engine first does all it can
+        for (size_t index = receives_.size(); index-- > 0;) {
+            Transfer& receive = *receives_[index];
+            Transfer* const send = partner_of(index);
+            if (send == nullptr || receive.complete()) continue;
+            std::memcpy(receive.data, send->data, send->bytes);
+            receive.moved = receive.bytes;
+            return true;
+        }
+        bool moved = false;
+        for (Transfer* send : sends_) {
+            if (send->complete() || (holds_signatures && send->bytes == sizeof(ScheduleSignature))) continue;
+            send->moved = send->bytes;
+            moved = true;
+        }
+        return moved;
+    }
+    void note_progress() noexcept override {}
+    void wake() noexcept override {}
+    void abort(std::string_view) noexcept override {}
+
+    bool holds_signatures = false;
+
+private:
+    // The n-th receive of a tag meets the n-th send.
+    Transfer* partner_of(size_t index) const {
+        const auto has_tag = [tag = receives_[index]->tag](const Transfer* each) { return each->tag == tag; };
+        auto ordinal = std::count_if(receives_.begin(), receives_.begin() + static_cast<int64_t>(index), has_tag);
+        for (Transfer* send : sends_) {
+            if (has_tag(send) && ordinal-- == 0) return send;
+        }
+        return nullptr;
+    }
+
+    std::vector<Transfer*> sends_, receives_;
+};
+
+TEST(Flow, PiecesThatComeInTheWrongOrderAreSummedOnlyBehindTheFirst) {
+    constexpr int64_t kCount = 300'000;
+    for (const DataType wire : {DataType::f32, DataType::bf16}) {
+        ContraryEcho transport;
+        ScheduleEngine engine(transport, 0, everybody(2), {.eager_bytes = 64 << 10});
+        std::vector<float> data = whole_numbers(0, kCount);
+        run_one(engine, transport, request_for({.algorithm = Algorithm::exchange}, {DataType::f32, wire}, data.data(), kCount, 1));
+        std::vector<float> expected = whole_numbers(0, kCount);
+        for (float& value : expected) value *= 2;
+        EXPECT_TRUE(data == expected) << to_string(wire);
+    }
+}
+
+// Its memory is the transport's until then.
+TEST(Flow, AnOperationIsNotOverBeforeItsSignatureHasLeft) {
+    ContraryEcho transport;
+    transport.holds_signatures = true;
+    ScheduleEngine engine(transport, 0, everybody(2), {});
+    std::vector<float> data = whole_numbers(0, 1000);
+    const int handle = engine.start(request_for({.algorithm = Algorithm::exchange}, kFloats, data.data(), 1000, 1));
+    for (int look = 0; look < 100; ++look) {
+        transport.progress(1);
+        engine.advance();
+    }
+    EXPECT_FALSE(engine.finished(handle));
+    transport.holds_signatures = false;
+    drive(engine, transport, [&] { return engine.finished(handle); });
+    engine.release(handle);
 }
 
 }  // namespace

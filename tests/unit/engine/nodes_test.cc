@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/communicator.h"
+#include "collectives/node_sharing.h"
 #include "core/hash.h"
 #include "core/random.h"
 #include "tests/support/process_group.h"
@@ -24,12 +25,14 @@ using Nodes = std::vector<int>;  // how many ranks each has
 using Body = std::function<std::string(Communicator&)>;
 
 constexpr size_t kSizes[] = {0, 1, 17, 1000, 40'001};
+constexpr size_t kCommonBytes = size_t{64} << 10;
 constexpr size_t kPoolBytes = size_t{1} << 20;
 
 std::vector<std::string> run_nodes(const Nodes& nodes, CommunicatorOptions options, const Body& body) {
     ProcessGroup group{.size = 0};
     for (const int ranks : nodes) group.size += ranks;
     options.segment_bytes = kPoolBytes;
+    options.common_bytes = kCommonBytes;
     options.timeout_ms = options.connect_timeout_ms = 20'000;
     std::vector<std::string> texts;
     for (const RankOutcome& outcome : group.run([&](World world, Store&store) {
@@ -137,6 +140,62 @@ TEST(Nodes, EachRankSendsItsSliceOnlyAndHalfOfItInHalfTheType) {
     EXPECT_THAT(bytes_with({.backend = "native", .wire = DataType::bf16}), testing::Each(kBytes / 4 + kMeetings));
     EXPECT_THAT(bytes_with({.backend = "native", .plan = {.algorithm = "halving_doubling", .radix = 4}}),
                 testing::Each(kBytes * 3 / 2));
+}
+
+// Slices of each node cover all, hold the bits of an allreduce, and reach the others of the node; common memory is the node's.
+TEST(Nodes, EachRankGetsItsSliceOfTheSumAndTheNodeHasMemoryInCommon) {
+    for (const Nodes& nodes : {Nodes{2, 2}, Nodes{1, 1}, Nodes{1, 3}, Nodes{2, 1, 2}}) {
+        const auto texts = run_nodes(nodes, {.backend = "native"}, [](Communicator& communicator) {
+            const World& world = communicator.world();
+            NodeSharing* const node = communicator.node_sharing();
+            if (node == nullptr) return std::string("nothing is shared");
+            std::string complaints;
+            Buffer pool = communicator.gradient_pool().allocate(kPoolBytes);
+            for (const size_t count : kSizes) {
+                const std::span<float> data = pool.f32().subspan(16, count);
+                std::vector<float> sum = random_floats(world.rank, count);
+                std::ranges::copy(sum, data.begin());
+                const Work scattered = node->reduce_to_slices(data, {.what = "bucket"});
+                std::ranges::copy(sum, pool.f32().begin() + 100'000);
+                const std::span<float> expected = pool.f32().subspan(100'000, count);
+                communicator.allreduce(expected, {.what = "bucket"}).wait();
+                scattered.wait();
+                const auto [first, last] = node->node_slice(static_cast<int64_t>(count));
+                if (std::memcmp(data.data() + first, expected.data() + first, static_cast<size_t>(last - first) * 4) != 0)
+                    complaints += fmt::format("count {}: another sum\n", count);
+                node->exchange_slices(data, {.what = "slices"});
+                if (std::memcmp(data.data(), expected.data(), 4 * count) != 0)
+                    complaints += fmt::format("count {}: a slice did not arrive\n", count);
+            }
+            Buffer common = node->common_pool().allocate(static_cast<size_t>(world.local_size) * sizeof(int64_t));
+            const std::span<int64_t> ranks(static_cast<int64_t*>(common.data()), static_cast<size_t>(world.local_size));
+            ranks[static_cast<size_t>(world.local_rank)] = world.rank;
+            node->node_barrier({.what = "meeting"});
+            for (size_t peer = 0; peer < ranks.size(); ++peer) {
+                if (ranks[peer] != world.rank - world.local_rank + static_cast<int64_t>(peer)) complaints += "not this node's\n";
+            }
+            node->node_barrier({.what = "parting"});
+            return complaints;
+        });
+        EXPECT_THAT(texts, testing::Each("")) << fmt::format("nodes of {} ranks", fmt::join(nodes, ", "));
+    }
+}
+
+TEST(Nodes, SlicesCostBetweenNodesWhatAnAllreduceDoes) {
+    const auto bytes_of = [](bool in_slices) {
+        return run_nodes({2, 2}, {.backend = "native"}, [in_slices](Communicator& communicator) {
+            Buffer pool = communicator.gradient_pool().allocate(kPoolBytes);
+            const std::span<float> data = pool.f32().first(size_t{1} << 17);
+            communicator.take_usage();
+            if (in_slices) {
+                communicator.node_sharing()->reduce_to_slices(data, {.what = "bucket"}).wait();
+            } else {
+                communicator.allreduce(data, {.what = "bucket"}).wait();
+            }
+            return std::to_string(communicator.take_usage().sent_bytes);
+        });
+    };
+    EXPECT_EQ(bytes_of(true), bytes_of(false));
 }
 
 TEST(Nodes, RoundedOnTheWireAllRanksStillHoldTheSameBits) {

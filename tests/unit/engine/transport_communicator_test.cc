@@ -195,14 +195,16 @@ TEST_P(TransportCommunicatorTest, WhoSleepsInTheTransportIsWokenByWhatIsStarted)
                                                 },
                                                 .one_thread = GetParam(),
                                                 .make_node_memory = {}});
-            std::vector<float> large(100'000, 1.0F), small(10, 1.0F);
+            std::vector<float> early(3000, 1.0F), late(10, 1.0F);
             if (rank == 0) {
-                const Work first = communicator.allreduce(large, {.what = "first"});
-                while (!SleepyTransport::asleep) sleep_us(100);
-                sleep_us(2000);  // what little had come before is done with
-                while (!SleepyTransport::asleep) sleep_us(100);
-                const int sleeps_before = SleepyTransport::sleeps;
-                const Work second = communicator.allreduce(small, {.what = "second"});
+                const Work first = communicator.allreduce(early, {.what = "first"});
+                // Its messages fit the link: once they are there, nothing but a call ends the sleep.
+                int sleeps_before = -1;
+                while (SleepyTransport::sleeps != sleeps_before || !SleepyTransport::asleep) {
+                    sleeps_before = SleepyTransport::sleeps;
+                    sleep_us(100'000);
+                }
+                const Work second = communicator.allreduce(late, {.what = "second"});
                 // Woken, it looks for what was issued and goes to sleep again.
                 const int64_t end_ns = now_ns() + 10'000'000'000;
                 while (SleepyTransport::sleeps == sleeps_before && now_ns() < end_ns) sleep_us(100);
@@ -212,8 +214,8 @@ TEST_P(TransportCommunicatorTest, WhoSleepsInTheTransportIsWokenByWhatIsStarted)
                 second.wait();
             } else {
                 while (!rank_0_went_on) sleep_us(100);
-                communicator.allreduce(large, {.what = "first"});
-                communicator.allreduce(small, {.what = "second"}).wait();
+                communicator.allreduce(early, {.what = "first"});
+                communicator.allreduce(late, {.what = "second"}).wait();
             }
             communicator.barrier({.what = "end"});
         });

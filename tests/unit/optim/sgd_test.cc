@@ -277,5 +277,53 @@ TEST(Sgd, RefusesWhatItCannotHonour) {
     EXPECT_THROW(make_sgd({.folded = true}, 1)->step(arena, {.rate = 0.0}), ConfigError);
 }
 
+// Two ranks with one copy of the values, each with the odd or even stretches of 48 floats: borders inside entries and chunks.
+TEST(Sgd, SharedOutTheSameBitsComeOut) {
+    for (const SgdOptions& options :
+         {SgdOptions{}, SgdOptions{.nesterov = false, .decay_bias = true}, SgdOptions{.folded = true}}) {
+        HeapPool pool;
+        ParameterArena whole = make_arena();
+        fill(whole.values(), 1);
+        std::vector<ParameterArena> parts;
+        for (int rank = 0; rank < 2; ++rank) {
+            parts.push_back(make_arena());
+            fill(parts.back().values(), 1);
+        }
+        Buffer common = pool.allocate(whole.values().size_bytes());
+        for (int rank = 0; rank < 2; ++rank) {
+            std::vector<ArenaRange> owned;
+            for (int64_t offset = 48 * rank; offset < whole.total_count(); offset += 96) {
+                owned.push_back({.offset = offset, .count = std::min<int64_t>(48, whole.total_count() - offset)});
+            }
+            parts[static_cast<size_t>(rank)].share_out(Buffer(common.data(), common.byte_count(), nullptr), owned, pool);
+        }
+        const auto sgd = make_sgd(options, 1);
+        const auto first = make_sgd(options, 1);
+        const auto second = make_sgd(options, 2);
+        for (int64_t step = 0; step < 4; ++step) {
+            fill(whole.gradients(), static_cast<uint64_t>(10 + step), 8.0F);
+            for (ParameterArena& part : parts) std::ranges::copy(whole.gradients(), part.gradients().begin());
+            const StepScale scale{.rate = rate_of(step), .images = 8.0};
+            const double norm = first->inspect(parts[0], 8.0).squared_norm + second->inspect(parts[1], 8.0).squared_norm;
+            // Sums of doubles in another order.
+            EXPECT_NEAR(norm, sgd->inspect(whole, 8.0).squared_norm, 1e-12 * norm);
+            sgd->step(whole, scale);
+            first->step(parts[0], scale);
+            second->step(parts[1], scale);
+            ASSERT_TRUE(same_bits(whole.values(), common.f32().first(whole.values().size()))) << "step " << step;
+        }
+    }
+}
+
+TEST(Sgd, ABadGradientIsSeenByItsOwnerAlone) {
+    HeapPool pool;
+    ParameterArena arena = make_arena();
+    arena.share_out(pool.allocate(arena.values().size_bytes()), {{.offset = 0, .count = 320}}, pool);
+    arena.gradients()[330] = std::numeric_limits<float>::infinity();
+    EXPECT_EQ(make_sgd({}, 1)->inspect(arena, 1.0).first_bad_entry, -1);
+    arena.gradients()[319] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(make_sgd({}, 1)->inspect(arena, 1.0).first_bad_entry, 0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -21,13 +21,14 @@ Reading read_counters() {
     return {testing_support::heap_allocation_count(), usage.ru_minflt + usage.ru_majflt};
 }
 
-class SteadyStateTest : public TrainingTest, public ::testing::WithParamInterface<std::tuple<std::string, int>> {};
+class SteadyStateTest : public TrainingTest, public ::testing::WithParamInterface<std::tuple<std::string, int, std::string>> {};
 
 TEST_P(SteadyStateTest, AStepAfterTheThirdAllocatesNothingAndTakesNoPageFault) {
-    const auto [backend, ranks] = GetParam();
+    const auto [backend, ranks, sharded] = GetParam();
     Experiment experiment = tiny("steady");
     experiment.model.arch = "tiny_bn";
     experiment.train.backend = backend;
+    experiment.optim.sharded = sharded;
     experiment.data.train.synthetic_size = 24 * 100;  // within one epoch
     experiment.train.duration.amount = 30.0;
     std::array<Reading, 30> readings{};
@@ -49,7 +50,10 @@ TEST_P(SteadyStateTest, AStepAfterTheThirdAllocatesNothingAndTakesNoPageFault) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BackendsAndRanks, SteadyStateTest,
-                         ::testing::Combine(::testing::Values("reference", "onednn"), ::testing::Values(1, 2)));
+                         ::testing::Combine(::testing::Values("reference", "onednn"), ::testing::Values(1, 2),
+                                            ::testing::Values("off")));
+INSTANTIATE_TEST_SUITE_P(SharedOut, SteadyStateTest,
+                         ::testing::Combine(::testing::Values("onednn"), ::testing::Values(2), ::testing::Values("node")));
 
 }  // namespace
 }  // namespace lockstep

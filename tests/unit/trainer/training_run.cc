@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -65,6 +66,16 @@ private:
     const int64_t last_step_;
 };
 
+// On one machine that plays several.
+World placed(World world, int ranks_per_node) {
+    if (ranks_per_node == 0) return world;
+    world.node = world.rank / ranks_per_node;
+    world.node_count = (world.size + ranks_per_node - 1) / ranks_per_node;
+    world.local_rank = world.rank % ranks_per_node;
+    world.local_size = std::min(ranks_per_node, world.size - world.node * ranks_per_node);
+    return world;
+}
+
 std::string run_rank(Experiment experiment, const TrainOptions& options, const World& world, Store& store) {
     log::init({.rank = world.rank, .world_size = world.size, .quiet = true});
     if (options.for_rank) options.for_rank(experiment, world);
@@ -120,7 +131,9 @@ Experiment TrainingTest::tiny(const std::string& run_name) const {
 
 std::vector<RankResult> TrainingTest::train(int ranks, const Experiment& experiment, const TrainOptions& options) {
     const testing_support::ProcessGroup group{.size = ranks, .limit_s = options.limit_s};
-    const auto outcomes = group.run([&](const World& world, Store& store) { return run_rank(experiment, options, world, store); });
+    const auto outcomes = group.run([&](const World& world, Store& store) {
+        return run_rank(experiment, options, placed(world, options.ranks_per_node), store);
+    });
     std::vector<RankResult> results;
     for (const auto& outcome : outcomes) {
         RankResult result{.failed = outcome.threw || outcome.signal != 0 || outcome.timed_out, .message = outcome.text};

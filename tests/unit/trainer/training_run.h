@@ -24,6 +24,7 @@ struct RankResult {
 struct TrainOptions {
     std::function<void(int64_t step, Replica& replica, const World& world)> after_step;
     std::function<void(Experiment& experiment, const World& world)> for_rank;  // what one rank does differently
+    int ranks_per_node = 0;                                                    // 0: all on one node
     double limit_s = 60.0;
 };
 
