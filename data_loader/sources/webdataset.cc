@@ -159,10 +159,11 @@ private:
         for (size_t place = 0; place < shard.index.entries().size(); ++place) {
             const ShardEntry& entry = shard.index.entries()[place];
             if (entry.label < first_label_ || entry.label - first_label_ >= allowed) {
-                throw DataError(fmt::format(
-                    "{}: member {} at offset {} (record {}): label \"{}\" is not an integer in [{}, {}]; "
-                    "repair the shard",
-                    shard.file.path().string(), shard.index.name(place), entry.offset, place, entry.label, allowed - 1));
+                throw DataError(
+                    fmt::format("{}: member {} at offset {} (record {}): label \"{}\" is not an integer in [{}, {}]; "
+                                "repair the shard",
+                                shard.file.path().string(), shard.index.name(place), entry.offset, place, entry.label, first_label_,
+                                allowed - 1 + first_label_));
             }
             max_label = std::max<int64_t>(max_label, label_of(entry));
             const uint64_t numbers[2] = {entry.bytes, static_cast<uint64_t>(label_of(entry))};

@@ -2,9 +2,11 @@
 // The files are put together here, byte by byte, from the published descriptions of their formats.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <set>
 
 #include "core/hash.h"
 #include "data_loader/crc32c.h"
@@ -92,10 +94,11 @@ protected:
             const uint64_t label = static_cast<uint64_t>(samples_[index].second + first_label);
             files[index < 50 ? 0 : 1] += tf_record(tf_example(samples_[index].first, label, index % 2 == 0));
         }
-        write("tfrecord/train-00000-of-00002", files[0]);
-        write("tfrecord/train-00001-of-00002", files[1]);
-        write("tfrecord/validation-00000-of-00001", tf_record(tf_example(samples_[7].first, 1)));
-        return {.path = (folder_ / "tfrecord").string(), .first_label = first_label};
+        const std::string name = "tfrecord" + std::to_string(first_label);
+        write(name + "/train-00000-of-00002", files[0]);
+        write(name + "/train-00001-of-00002", files[1]);
+        write(name + "/validation-00000-of-00001", tf_record(tf_example(samples_[7].first, 1)));
+        return {.path = (folder_ / name).string(), .first_label = first_label};
     }
     SourceOptions mds() const {
         const MdsFiles files = mds_files({samples_.begin(), samples_.end()});
@@ -115,9 +118,7 @@ protected:
     }
     SourceOptions list() const {
         flat();
-        std::string lines;
-        for (const std::string& line : {read_file(folder_ / "labels.txt")}) lines += line;
-        return {.path = write("flat/list.txt", lines).string()};
+        return {.path = write("flat/list.txt", read_file(folder_ / "labels.txt")).string()};
     }
     SourceOptions tar() const {
         TarWriter writer;
@@ -277,7 +278,7 @@ TEST_F(FormatsTest, DamagedMdsSetsAreErrorsWithRecordAndOffset) {
     changed[size_of_first] = 2;
     EXPECT_THAT(open(whole.index, changed), HasSubstr("do not fill it"));
     fs::remove(folder_ / "bad/shard.00000.mds");
-    EXPECT_THAT(error_of({.path = (folder_ / "bad").string()}), HasSubstr("not there"));
+    EXPECT_THAT(error_of({.kind = "mds", .path = (folder_ / "bad").string()}), HasSubstr("not there"));
 }
 
 TEST_F(FormatsTest, FlatFoldersTakeNamesNumbersAndBareLabels) {
