@@ -25,6 +25,9 @@ void add_report(CLI::App& app, Action& chosen);
 void add_config(CLI::App& app, Action& chosen);
 void add_data(CLI::App& app, Action& chosen);
 void add_data_order(CLI::App& data, Action& chosen);  // a sub-command of `data`
+void add_data_pack(CLI::App& data, Action& chosen);   // likewise
+void add_data_look(CLI::App& data, Action& chosen);   // likewise
+void add_data_show(CLI::App& data, Action& chosen);   // likewise
 void add_doctor(CLI::App& app, Action& chosen);
 
 }  // namespace lockstep::cli

@@ -1,15 +1,14 @@
-// lockstep data: look at a data set, or draw one.
-#include <algorithm>
+// lockstep data: look at a data set, change its form, or draw one.
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/data_source_options.h"
 #include "core/error.h"
 #include "core/hash.h"
 #include "data_loader/shapes.h"
@@ -21,10 +20,7 @@ namespace lockstep::cli {
 namespace {
 
 struct InspectArguments {
-    SourceOptions source;
-    bool validation = false;
-    bool verify = false;
-    int threads = 1;
+    SourceChoice source;
 };
 
 std::string class_label(const Source& source, int64_t label) {
@@ -45,21 +41,11 @@ void print_classes(const Source& source) {
     }
 }
 
-int print_verdict(const VerifyResult& result) {
-    for (const std::string& reason : result.bad) fmt::print("bad: {}\n", reason);
-    fmt::print("verified {} images: {} bad, {} decoder warnings, sizes {}x{} to {}x{}\n", result.images, result.bad.size(),
-               result.warnings, result.smallest.width, result.smallest.height, result.largest.width, result.largest.height);
-    return static_cast<int>(result.bad.empty() ? ExitCode::kDone : ExitCode::kData);
-}
-
 int inspect(const InspectArguments& arguments) {
-    SourceOptions options = arguments.source;
-    options.train = !arguments.validation;
-    const std::unique_ptr<Source> source = open_source(options);
+    const std::unique_ptr<Source> source = open_chosen(arguments.source);
     fmt::print("{}\nfingerprint {}\n", source->description(), hash_hex(source->fingerprint()));
     print_classes(*source);
-    if (!arguments.verify) return static_cast<int>(ExitCode::kDone);
-    return print_verdict(verify_images(*source, arguments.threads));
+    return static_cast<int>(ExitCode::kDone);
 }
 
 int draw(const ShapesOptions& options) {
@@ -70,19 +56,10 @@ int draw(const ShapesOptions& options) {
     return static_cast<int>(ExitCode::kDone);
 }
 
-int default_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
 void add_inspect(CLI::App& data, Action& chosen) {
     const auto arguments = std::make_shared<InspectArguments>();
-    arguments->threads = default_threads();
     CLI::App* command = data.add_subcommand("inspect", "Show what a data set is, its classes and its fingerprint");
-    command->add_option("path", arguments->source.path, "Folder, file, or shards such as train-{000..127}.tar")->required();
-    command->add_option("--source", arguments->source.kind, "auto, folder, tar, webdataset, list, mnist, cifar_bin");
-    command->add_option("--labels", arguments->source.labels_path, "Labels of an idx file that are not beside it");
-    command->add_option("--num-classes", arguments->source.num_classes, "Refuse labels outside [0, N)");
-    command->add_flag("--val", arguments->validation, "The validation part of a folder that holds both (mnist, cifar_bin)");
-    command->add_flag("--verify", arguments->verify, "Decode every image and list the bad ones");
-    command->add_option("--threads", arguments->threads, "Threads of --verify")->check(CLI::Range(1, 1024))->capture_default_str();
+    add_source_options(*command, arguments->source, 1);
     command->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return inspect(*arguments); }; });
 }
 
@@ -105,11 +82,14 @@ void add_shapes(CLI::App& data, Action& chosen) {
 }  // namespace
 
 void add_data(CLI::App& app, Action& chosen) {
-    CLI::App* data = app.add_subcommand("data", "Look at a data set, or draw one");
+    CLI::App* data = app.add_subcommand("data", "Look at a data set, change its form, or draw one");
     data->require_subcommand(1);
     add_inspect(*data, chosen);
     add_shapes(*data, chosen);
     add_data_order(*data, chosen);
+    add_data_pack(*data, chosen);
+    add_data_look(*data, chosen);
+    add_data_show(*data, chosen);
 }
 
 }  // namespace lockstep::cli

@@ -30,6 +30,8 @@ struct DataSetConfig {
     std::string source = "auto";  // as in data_loader/source.h
     std::string path;
     std::string labels;
+    int64_t first_label = 0;               // what integer labels count from
+    std::string cifar100_labels = "fine";  // fine | coarse
     std::vector<TransformConfig> pipeline;
     int64_t synthetic_size = 1024;
 };

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "data_loader/content_kind.h"
 
 namespace lockstep {
 
@@ -68,6 +67,12 @@ ImageSize Decoder::open(const Record& record) {
     throw DataError(
         fmt::format("{}: not a JPEG or PNG image but {}; replace or remove it", record.key, describe_content(record.bytes)));
 }
+
+ContentKind Decoder::kind() const {
+    return kind_ == Kind::jpeg ? ContentKind::jpeg : kind_ == Kind::png ? ContentKind::png : ContentKind::unknown;
+}
+
+Chroma Decoder::chroma() const { return kind_ == Kind::jpeg ? jpeg_.chroma() : Chroma::none; }
 
 ImageView Decoder::decode(int first_row, int row_count, Image& out) {
     const Kind kind = std::exchange(kind_, Kind::none);

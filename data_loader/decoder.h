@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "data_loader/content_kind.h"
 #include "data_loader/image.h"
 #include "data_loader/jpeg_decoder.h"
 #include "data_loader/png_decoder.h"
@@ -19,6 +20,10 @@ public:
     // Reads the header; the record stays valid until decode. DataError naming the record's key, and the detected kind when it is
     // neither JPEG nor PNG.
     ImageSize open(const Record& record);
+    // How the opened record is stored.
+    ContentKind kind() const;  // jpeg, png, or unknown for raw pixels
+    Chroma chroma() const;     // none unless it is a JPEG
+
     // At least the rows [first_row, first_row + row_count). Returns a view of exactly these rows inside `out`.
     ImageView decode(int first_row, int row_count, Image& out);
     int64_t warnings() const { return jpeg_.warnings() + png_.warnings(); }

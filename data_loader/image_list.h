@@ -16,7 +16,8 @@ struct ImageListEntry {
 };
 
 // DataError with list, line number, the text and the allowed range for a label that is missing, no integer, or outside
-// [0, allowed); for a list without a line; for text that is not text.
-std::vector<ImageListEntry> parse_image_list(std::string_view text, const std::filesystem::path& path, int64_t allowed);
+// [first_label, first_label + allowed), which become [0, allowed); for a list without a line; for text that is not text.
+std::vector<ImageListEntry> parse_image_list(std::string_view text, const std::filesystem::path& path, int64_t allowed,
+                                             int first_label = 0);
 
 }  // namespace lockstep

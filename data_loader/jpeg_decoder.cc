@@ -195,6 +195,18 @@ ImageSize JpegDecoder::open(std::span<const std::byte> bytes, std::string_view n
     return {static_cast<int>(state.library.image_width), static_cast<int>(state.library.image_height)};
 }
 
+Chroma JpegDecoder::chroma() const {
+    const jpeg_decompress_struct& library = state_->library;
+    check(state_->opened, "JpegDecoder::chroma needs an opened image");
+    if (library.num_components == 1) return Chroma::none;
+    const jpeg_component_info* parts = library.comp_info;
+    const bool plain = library.num_components == 3 && parts[1].h_samp_factor == 1 && parts[1].v_samp_factor == 1 &&
+                       parts[2].h_samp_factor == 1 && parts[2].v_samp_factor == 1;
+    if (plain && parts[0].h_samp_factor == 2 && parts[0].v_samp_factor == 2) return Chroma::half;
+    if (plain && parts[0].h_samp_factor == 1 && parts[0].v_samp_factor == 1) return Chroma::full;
+    return Chroma::other;
+}
+
 void JpegDecoder::decode(int first_row, int row_count, Image& out) {
     State& state = *state_;
     check(state.opened, "JpegDecoder::decode needs an opened image");

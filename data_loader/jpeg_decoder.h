@@ -11,6 +11,9 @@
 
 namespace lockstep {
 
+// How colour is sampled: not at all (grey), 4:2:0, 4:4:4, anything else.
+enum class Chroma : uint8_t { none, half, full, other };
+
 // One per thread, reused for every image. Order of use: open, then decode at most once.
 class JpegDecoder {
 public:
@@ -22,6 +25,8 @@ public:
     // Reads the header. `bytes` must stay valid until decode returns. DataError (naming `name`) for a damaged header and for
     // dimensions above the cap, before any pixel memory is taken.
     ImageSize open(std::span<const std::byte> bytes, std::string_view name);
+
+    Chroma chroma() const;  // of the opened image
 
     // Rows [first_row, first_row + row_count) of the opened image into `out` (which then has row_count rows): grey files give
     // 1 byte a pixel, all others RGBX. Four-component files are inks: inverted ones (Adobe's marker) and plain ones both come out

@@ -107,6 +107,8 @@ Pipeline::Pipeline(const PipelineOptions& options) : options_(options) {
 void Pipeline::run(const Record& record, int64_t epoch, int64_t sample, std::span<float> out) {
     RandomStream random(options_.seed, "augment", static_cast<uint64_t>(epoch), static_cast<uint64_t>(sample));
     size_t next_transform = 0;
+    choices_.crops.clear();
+    choices_.flipped = false;
     ImageView image = decode(record, random, next_transform);
     for (; next_transform < options_.transforms.size(); ++next_transform) {
         image = apply(options_.transforms[next_transform], image, random, record);
@@ -122,12 +124,14 @@ void Pipeline::run(const Record& record, int64_t epoch, int64_t sample, std::spa
 ImageView Pipeline::decode(const Record& record, RandomStream& random, size_t& next_transform) {
     const ImageSize size = decoder_.open(record);
     if (size.width <= 0 || size.height <= 0) throw DataError(fmt::format("{}: the image has no pixels", record.key));
+    choices_.stored = size;
     CropBox box{0, 0, size.width, size.height};
     const Transform* first = options_.transforms.empty() ? nullptr : options_.transforms.data();
     const bool crop_first = first != nullptr && first->kind == Transform::Kind::random_resized_crop;
     if (crop_first) {
         box = random_resized_box(
             size, *first, [&random] { return random.uniform_double(); }, [&random](uint64_t bound) { return random.below(bound); });
+        choices_.crops.push_back(box);
     }
     used_buffer_ = 0;
     ImageView image = decoder_.decode(box.y, box.height, buffers_[0]).crop(box.x, 0, box.width, box.height);
@@ -162,11 +166,15 @@ ImageView Pipeline::apply(const Transform& transform, const ImageView& image, Ra
             const CropBox box = random_resized_box(
                 {image.width, image.height}, transform, [&random] { return random.uniform_double(); },
                 [&random](uint64_t bound) { return random.below(bound); });
+            choices_.crops.push_back(box);
             return resampler_.resize(image.crop(box.x, box.y, box.width, box.height), transform.width, transform.height,
                                      other_buffer());
         }
         case Transform::Kind::horizontal_flip:
-            if (random.uniform_double() < transform.probability) flip_horizontally(image);
+            if (random.uniform_double() < transform.probability) {
+                flip_horizontally(image);
+                choices_.flipped = !choices_.flipped;
+            }
             return image;
     }
     check(false, "unknown transform");
@@ -190,6 +198,7 @@ ImageView Pipeline::random_crop(const Transform& transform, ImageView image, Ran
     }
     const int y = static_cast<int>(random.below(static_cast<uint64_t>(image.height - transform.height + 1)));
     const int x = static_cast<int>(random.below(static_cast<uint64_t>(image.width - transform.width + 1)));
+    choices_.crops.push_back({x, y, transform.width, transform.height});
     return image.crop(x, y, transform.width, transform.height);
 }
 
@@ -200,6 +209,7 @@ ImageView Pipeline::center_crop(const Transform& transform, ImageView image) {
         image = pad(image, missing_width / 2, missing_height / 2, (missing_width + 1) / 2, (missing_height + 1) / 2);
     }
     const CropBox box = center_box({image.width, image.height}, transform.width, transform.height);
+    choices_.crops.push_back(box);
     return image.crop(box.x, box.y, box.width, box.height);
 }
 

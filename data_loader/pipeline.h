@@ -19,6 +19,13 @@ namespace lockstep {
 // ConfigError for transforms and sizes that cannot work on any image.
 void validate(const PipelineOptions& options);
 
+// What a run did to its image, for people who look at it.
+struct PipelineChoices {
+    ImageSize stored{};
+    std::vector<CropBox> crops;  // in turn, each in the pixels of the image it was taken from, padding included
+    bool flipped = false;
+};
+
 class Pipeline {
 public:
     explicit Pipeline(const PipelineOptions& options);
@@ -26,6 +33,8 @@ public:
     // Writes `record`'s image to `out` (C, H, W). The random numbers are those of (options.seed, "augment", epoch, sample),
     // whatever the thread and whatever was done before. DataError naming the record's key.
     void run(const Record& record, int64_t epoch, int64_t sample, std::span<float> out);
+
+    const PipelineChoices& choices() const { return choices_; }  // of the last run
 
     int64_t decoder_warnings() const { return decoder_.warnings(); }
 
@@ -39,6 +48,7 @@ private:
     Image& other_buffer();
 
     PipelineOptions options_;
+    PipelineChoices choices_;
     Decoder decoder_;
     Resampler resampler_;
     std::array<Image, 2> buffers_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,12 @@ struct Record {
     int channels = 0, height = 0, width = 0;  // raw only
 };
 
+// What an index says about a sample beside the data itself.
+struct Declared {
+    uint64_t hash = 0;          // XXH3 of its bytes
+    int width = 0, height = 0;  // 0: it was unreadable when the index was made
+};
+
 class Source {
 public:
     virtual ~Source() = default;
@@ -35,18 +42,23 @@ public:
         read(index, record);
         return record.label;
     }
+    virtual std::optional<Declared> declared(int64_t /*index*/) const { return std::nullopt; }
+    // Where an index and the data it belongs to disagree; reads the headers of all. Empty for formats that have none.
+    virtual std::vector<std::string> contradictions() const { return {}; }
     virtual uint64_t fingerprint() const = 0;     // of names, sizes and labels: equal on all ranks or no step is made
     virtual std::string description() const = 0;  // kind, path, counts, what was ignored
 };
 
 struct SourceOptions {
-    std::string kind = "auto";  // auto | folder | tar | webdataset | list | mnist | cifar_bin | synthetic
+    std::string kind = "auto";  // auto | folder | tar | webdataset | list | flat | tfrecord | mds | mnist | cifar_bin | synthetic
     std::string path;           // folder, file, or brace pattern "train-{000..127}.tar" (webdataset)
-    std::string labels_path;    // mnist labels; empty: found beside the images
+    std::string labels_path;    // mnist labels (empty: found beside the images); the label file of a flat folder
     // The training set's class map: validation uses it, and a class that is only here is a DataError that names it.
     std::vector<std::string> class_names;
-    int64_t num_classes = 0;  // labels must lie in [0, num_classes) where > 0
-    bool train = true;        // mnist and cifar folders hold both parts
+    int64_t num_classes = 0;     // labels must lie in [0, num_classes) where > 0
+    int first_label = 0;         // what integer labels count from: 0 or 1; other kinds of labels refuse 1
+    bool coarse_labels = false;  // CIFAR-100: the 20 superclasses
+    bool train = true;           // mnist and cifar folders hold both parts
     int64_t synthetic_size = 1024;
     int image_size = 224, channels = 3;  // synthetic
     uint64_t seed = 0;                   // synthetic

@@ -194,4 +194,10 @@ bool looks_like_tar(std::span<const std::byte> bytes) {
            checksum_fits(text_of(bytes.first(kBlockBytes)));
 }
 
+bool is_tar_member(std::span<const std::byte> bytes, uint64_t offset, uint64_t size) {
+    if (offset < kBlockBytes || offset > bytes.size() || size > bytes.size() - offset) return false;
+    const std::string_view header = text_of(bytes.subspan(offset - kBlockBytes, kBlockBytes));
+    return !is_zero(header) && checksum_fits(header) && parse_number(field(header, kSize)) == size;
+}
+
 }  // namespace lockstep

@@ -28,4 +28,7 @@ TarIndex read_tar_index(std::span<const std::byte> bytes, const std::filesystem:
 // Does the first block have a tar header with a right checksum?
 bool looks_like_tar(std::span<const std::byte> bytes);
 
+// Does the block before `offset` hold a right header of a member of `size` bytes?
+bool is_tar_member(std::span<const std::byte> bytes, uint64_t offset, uint64_t size);
+
 }  // namespace lockstep

@@ -150,6 +150,8 @@ SourceOptions source_options(const Experiment& experiment, const DataSetConfig& 
             .path = data.path,
             .labels_path = data.labels,
             .num_classes = experiment.model.num_classes,
+            .first_label = static_cast<int>(data.first_label),
+            .coarse_labels = data.cifar100_labels == "coarse",
             .train = train,
             .synthetic_size = data.synthetic_size,
             .image_size = static_cast<int>(experiment.model.image_size),

@@ -1,6 +1,7 @@
-// CIFAR-10 and CIFAR-100 in their binary form: records of one label byte (CIFAR-100: coarse, then fine, which is used) and 3072
+// CIFAR-10 and CIFAR-100 in their binary form: records of one label byte (CIFAR-100: coarse, then fine; one is used) and 3072
 // bytes of planar RGB, 32x32. A folder holds data_batch_1..5.bin and test_batch.bin, or train.bin and test.bin, perhaps one level
-// down; the kind of a single file follows from its length. Class names come from batches.meta.txt or fine_label_names.txt.
+// down; the kind of a single file follows from its length. Class names come from batches.meta.txt, fine_label_names.txt or
+// coarse_label_names.txt.
 #include <algorithm>
 #include <sstream>
 
@@ -23,9 +24,12 @@ constexpr size_t kMaxBatches = 5;
 struct Variant {
     size_t label_bytes = 1;
     int64_t classes = 10;
+    size_t label_at = label_bytes - 1;  // of the one that is used
+    std::string_view names_file = "batches.meta.txt";
     size_t record_bytes() const { return label_bytes + kPixelBytes; }
 };
-constexpr Variant kCifar10{.label_bytes = 1, .classes = 10}, kCifar100{.label_bytes = 2, .classes = 100};
+constexpr Variant kCifar10, kCifar100{.label_bytes = 2, .classes = 100, .names_file = "fine_label_names.txt"},
+    kCifar100Coarse{.label_bytes = 2, .classes = 20, .label_at = 0, .names_file = "coarse_label_names.txt"};
 
 std::vector<fs::path> batch_paths(const fs::path& folder, bool train) {
     std::vector<fs::path> paths;
@@ -48,7 +52,7 @@ fs::path folder_with_batches(const fs::path& folder) {
 }
 
 std::vector<std::string> read_names(const fs::path& folder, const Variant& variant) {
-    const fs::path path = folder / (variant.label_bytes == 1 ? "batches.meta.txt" : "fine_label_names.txt");
+    const fs::path path = folder / variant.names_file;
     if (!fs::exists(path)) return {};
     std::istringstream text(read_file(path));
     std::vector<std::string> names;
@@ -70,7 +74,12 @@ public:
                                         options.train ? "data_batch_1.bin or train.bin" : "test_batch.bin or test.bin"));
         }
         for (const fs::path& path : paths) files_.emplace_back(path);
-        variant_ = files_[0].bytes().size() % kCifar100.record_bytes() == 0 ? kCifar100 : kCifar10;
+        const bool is_100 = files_[0].bytes().size() % kCifar100.record_bytes() == 0;
+        if (options.coarse_labels && !is_100) {
+            throw ConfigError(fmt::format("{}: only CIFAR-100 has coarse labels; set cifar100_labels=fine", path_.string()));
+        }
+        variant_ = !is_100 ? kCifar10 : options.coarse_labels ? kCifar100Coarse : kCifar100;
+        fingerprint_ = options.coarse_labels ? 1 : 0;
         names_ = read_names(folder, variant_);
         if (!options.class_names.empty() && !names_.empty()) map_classes(names_, options, path_.string());
         if (names_.empty()) names_ = options.class_names;
@@ -87,7 +96,11 @@ public:
     int64_t class_total() const override { return class_total_; }
     uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
-        return fmt::format("CIFAR-{} binary {}: {} files, {} images", variant_.classes, path_.string(), files_.size(), size());
+        return fmt::format("CIFAR-{} binary {}: {} files, {} images",
+                           variant_.label_bytes == 1 ? "10"
+                           : variant_.label_at == 0  ? "100 (coarse)"
+                                                     : "100",
+                           path_.string(), files_.size(), size());
     }
     void read(int64_t index, Record& record) const override {
         check(index >= 0 && index < size(), "CifarSource::read: index outside the set");
@@ -97,7 +110,7 @@ public:
         const auto bytes = files_[file].bytes().subspan(static_cast<size_t>(within) * variant_.record_bytes());
         record.key.clear();
         fmt::format_to(std::back_inserter(record.key), "{}:{}", files_[file].path().native(), within);
-        record.label = std::to_integer<int32_t>(bytes[variant_.label_bytes - 1]);
+        record.label = std::to_integer<int32_t>(bytes[variant_.label_at]);
         record.encoding = Encoding::raw;
         record.channels = 3;
         record.height = record.width = kSide;
@@ -116,7 +129,7 @@ private:
                             records, records * record_bytes));
         }
         for (size_t record = 0; record < records; ++record) {
-            const size_t offset = record * record_bytes + variant_.label_bytes - 1;
+            const size_t offset = record * record_bytes + variant_.label_at;
             check_byte_label(std::to_integer<unsigned>(file.bytes()[offset]), variant_.classes, file.path(),
                              static_cast<int64_t>(record), offset);
         }

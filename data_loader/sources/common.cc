@@ -139,11 +139,24 @@ ClassMap map_classes(const std::vector<std::string>& found, const SourceOptions&
 
 int64_t allowed_labels(const SourceOptions& options) { return options.num_classes > 0 ? options.num_classes : kMaxClasses; }
 
-std::optional<int32_t> parse_label(std::string_view text, int64_t allowed) {
+std::optional<int32_t> parse_label(std::string_view text, int64_t allowed, int first_label) {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= allowed) return std::nullopt;
-    return static_cast<int32_t>(value);
+    if (error != std::errc() || end != text.data() + text.size() || value < first_label || value - first_label >= allowed) {
+        return std::nullopt;
+    }
+    return static_cast<int32_t>(value - first_label);
+}
+
+int32_t IntegerLabels::check(int64_t stored, const std::filesystem::path& path, int64_t record, uint64_t offset) {
+    if (stored < first_ || stored - first_ >= allowed_) {
+        throw DataError(
+            fmt::format("{}: record {} at offset {}: label {} is outside [{}, {}]; repair the file, or set first_label or "
+                        "model.num_classes",
+                        path.string(), record, offset, stored, first_, allowed_ - 1 + first_));
+    }
+    max_label_ = std::max(max_label_, stored - first_);
+    return static_cast<int32_t>(stored - first_);
 }
 
 void check_byte_label(unsigned label, int64_t allowed, const std::filesystem::path& path, int64_t record, uint64_t offset) {

@@ -18,7 +18,7 @@ class DataTest : public JobTest {
 protected:
     // Rows of `lockstep data order`, without the heading.
     static std::vector<std::string> order(const std::vector<std::string>& arguments) {
-        std::vector<std::string> command = {lockstep_program(), "data", "order", tiny_config()};
+        std::vector<std::string> command = {lockstep_program(), "data", "list", tiny_config()};
         command.insert(command.end(), arguments.begin(), arguments.end());
         const Outcome outcome = run(command, 20.0, test_environment());
         EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
@@ -196,6 +196,59 @@ TEST_F(DataTest, CopiesOfOnePictureTrainToTheSameBitsWhateverTheLoaderThreads) {
     EXPECT_EQ(weights("first"), weights("second"));
     EXPECT_EQ(weights("first"), weights("one_thread"));
     EXPECT_NE(weights("first"), weights("no_crop"));
+}
+
+TEST_F(DataTest, PackedShardsTrainToTheBitsOfTheFolderAndADamagedOneIsFound) {
+    const std::string out = (folder_ / "packed").string(), set = sample_file("sets/set101/train");
+    const auto data = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {lockstep_program(), "data"});
+        return run(arguments, 30.0, test_environment());
+    };
+    const Outcome packed = data({"pack", set, "--out", out, "--shard-size", "60KB"});
+    ASSERT_EQ(packed.exit_code, 0) << packed.output;
+    EXPECT_TRUE(packed.says("101 images in")) << packed.output;
+    const Outcome twice = data({"pack", set, "--out", out});
+    EXPECT_EQ(twice.exit_code, 2) << twice.output;
+    EXPECT_EQ(data({"verify", out, "--allow-duplicates"}).exit_code, 0);
+    const std::vector<std::string> short_run = {"train.duration=1ep", "data.train.path=" + set};
+    ASSERT_EQ(run_job(2, short_run, "folder").exit_code, 0);
+    ASSERT_EQ(run_job(2, {short_run[0], "data.train.source=auto", "data.train.path=" + out}, "shards").exit_code, 0);
+    EXPECT_EQ(weights("folder"), weights("shards"));
+    const Outcome stats = data({"stats", out, "--json"});
+    EXPECT_EQ(nlohmann::json::parse(stats.output).at("images"), 101) << stats.output;
+
+    const std::string shard = out + "/shard-000001.tar";
+    std::string bytes = read_file(shard);
+    const auto time = fs::last_write_time(shard);
+    bytes[512 + 200] = static_cast<char>(bytes[512 + 200] ^ 1);
+    write_file_atomically(shard, bytes);
+    fs::last_write_time(shard, time);
+    const Outcome damaged = data({"verify", out, "--allow-duplicates"});
+    EXPECT_EQ(damaged.exit_code, 3) << damaged.output;
+    EXPECT_TRUE(damaged.says("checksum: " + shard)) << damaged.output;
+}
+
+TEST_F(DataTest, ARanksPartOfAnEpochIsListedAndShown) {
+    const std::vector<std::string> all = order({"--epochs", "2", "--ranks", "3"});
+    std::vector<std::string> wanted;
+    for (const std::string& row : all) {
+        if (column(row, 0) == "1" && column(row, 2) == "2") wanted.push_back(row);
+    }
+    EXPECT_EQ(order({"--epoch", "1", "--world", "3", "--rank", "2"}), wanted);
+    const std::string page = (folder_ / "sheet.html").string();
+    const Outcome shown = run({lockstep_program(), "data", "show", tiny_config(), "--epoch", "1", "--count", "5", "--out", page,
+                               "data.train.pipeline=[random_resized_crop: 32, hflip: 1.0]"},
+                              20.0, test_environment());
+    ASSERT_EQ(shown.exit_code, 0) << shown.output;
+    const std::string html = read_file(page);
+    EXPECT_EQ(count(html, "data:image/png;base64,"), 5);
+    EXPECT_EQ(count(html, ", flipped"), 5);
+    EXPECT_EQ(count(html, ", crop "), 5);
+    std::vector<std::string> first;
+    for (const std::string& row : all) {
+        if (column(row, 0) == "1" && first.size() < 5) first.push_back(column(row, 4));
+    }
+    for (const std::string& sample : first) EXPECT_EQ(count(html, "sample " + sample + "<"), 1);
 }
 
 class BadImageTest : public DataTest {

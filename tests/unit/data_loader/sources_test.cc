@@ -41,7 +41,7 @@ TEST_F(SourcesTest, ClassFoldersIgnoreHiddenAndStrayFilesAndCountThem) {
     source->read(2, record);
     EXPECT_TRUE(record.key.ends_with("a_red/s010.JPEG")) << record.key;
     EXPECT_EQ(record.label, 0);
-    EXPECT_TRUE(verify_images(*source, 2).bad.empty());
+    EXPECT_TRUE(verify_images(*source, {.threads = 2, .find_duplicates = false}).findings.empty());
 }
 
 TEST_F(SourcesTest, ValidationUsesTheClassMapOfTraining) {
@@ -95,7 +95,7 @@ TEST_F(SourcesTest, ListsTrainWhenEveryLabelIsAllowed) {
     const auto source = open_source({.path = case_file("lists/ok_2classes.txt").string(), .num_classes = 2});
     EXPECT_EQ(source->size(), 4);
     EXPECT_EQ(source->label(3), 1);
-    EXPECT_TRUE(verify_images(*source, 1).bad.empty());
+    EXPECT_TRUE(verify_images(*source, {.find_duplicates = false}).findings.empty());
 }
 
 TEST_F(SourcesTest, ListErrorsNameLineTextAndRange) {
@@ -284,13 +284,13 @@ TEST(RealData, CifarTarMnistAndImagenetSampleAreWhole) {
     const auto cifar = open_source({.path = real_data() + "/cifar10/test.tar"});
     EXPECT_EQ(cifar->size(), 10'000);
     EXPECT_EQ(cifar->class_total(), 10);
-    EXPECT_TRUE(verify_images(*cifar, 2).bad.empty());
+    EXPECT_TRUE(verify_images(*cifar, {.threads = 2, .find_duplicates = false}).findings.empty());
     const auto mnist = open_source({.path = real_data() + "/mnist"});
     EXPECT_EQ(mnist->size(), 60'000);
     EXPECT_EQ(mnist->label(0), 5);
     const auto imagenet = open_source({.path = real_data() + "/imagenet-sample/images.tar"});
     EXPECT_EQ(imagenet->size(), 500);
-    EXPECT_TRUE(verify_images(*imagenet, 2).bad.empty());
+    EXPECT_TRUE(verify_images(*imagenet, {.threads = 2, .find_duplicates = false}).findings.empty());
 }
 
 }  // namespace
