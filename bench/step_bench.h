@@ -16,6 +16,7 @@ struct StepBenchOptions {
     int batch = 32;
     int threads = 1;
     Precision precision = Precision::fp32;
+    Fusion fusion = Fusion::all;
     int64_t image_size = 0;   // 0: the model's usual one
     int64_t num_classes = 0;  // 0: the model's usual number
     int warmup_steps = 2;

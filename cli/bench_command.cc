@@ -46,6 +46,9 @@ void add_step(CLI::App& parent, Action& chosen) {
     step->add_option("--num-classes", options.num_classes, "0: the model's usual number")->check(CLI::NonNegativeNumber);
     step->add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(CLI::PositiveNumber);
     step->add_option("--warmup", options.warmup_steps, "steps before")->capture_default_str()->check(CLI::PositiveNumber);
+    const std::map<std::string, Fusion> fusions{{"off", Fusion::off}, {"bn_relu", Fusion::bn_relu}, {"all", Fusion::all}};
+    step->add_option("--fusion", options.fusion, "compute.fusion: off, bn_relu or all")
+        ->transform(CLI::CheckedTransformer(fusions));
     step->add_flag("--layers", options.layers, "also print the time per kind of op");
     step->add_flag("--json", arguments->json, "print one JSON object");
     step->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return bench_step(*arguments); }; });

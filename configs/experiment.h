@@ -46,7 +46,7 @@ struct Experiment {
         std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
     } run;
     struct Model {
-        std::string arch = "resnet50", variant = "v1.5", weights;  // weights: a safetensors file to start from
+        std::string arch = "resnet50", variant = "auto", weights;  // weights: a safetensors file to start from
         bool partial_weights = false;
         int64_t num_classes = 0;  // 0: from the data
         int64_t image_size = 224, channels = 3;
@@ -90,7 +90,7 @@ struct Experiment {
         double label_smoothing = 0.0;
     } loss;
     struct BatchNorm {
-        double keep = 0.9, epsilon = 1e-5;
+        double keep = -1.0, epsilon = -1.0;  // negative: the network's own
     } batchnorm;
     struct Train {
         Duration duration{Duration::Unit::epochs, 90.0};
@@ -101,6 +101,9 @@ struct Experiment {
         int64_t log_every = 50;                                                      // steps between metrics lines
         bool stop_on_nan = true;
     } train;
+    struct Compute {
+        std::string fusion = "all";  // off | bn_relu | all
+    } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo
         std::string mpi = "auto";      // auto | openmpi | mpich

@@ -38,13 +38,17 @@ std::vector<SchemaRow> run_rows() {
 std::vector<SchemaRow> model_rows() {
     return {
         {"model.arch", [](Experiment& e) -> Field { return &e.model.arch; },
-         "The network: resnet18, resnet34, resnet50, resnet101, resnet152; resnet20, resnet32, resnet44, resnet56, resnet110 for "
-         "32x32 "
-         "images; mnist_cnn; tiny_cnn and tiny_bn for tests."},
+         "The network: resnet18, resnet34, resnet50, resnet101, resnet152, alexnet, vgg_a (VGG-11), vgg16, googlenet, "
+         "inception_v3; resnet20, resnet32, resnet44, resnet56, resnet110 and cifar10_full_sigmoid_bn for 32x32 images; mnist_cnn; "
+         "tiny_cnn and tiny_bn for tests."},
         {.name = "model.variant",
          .field = [](Experiment& e) -> Field { return &e.model.variant; },
-         .doc = "ResNet-50 and deeper: `v1.5` has the stride on the 3x3 convolution of a bottleneck, `v1` on the first 1x1.",
-         .choices = {"v1.5", "v1"}},
+         .doc = "`auto`: the network's usual form. ResNet-50 and deeper: `v1.5` (usual) has the stride on the 3x3 convolution of a "
+                "bottleneck, `v1` on the first 1x1. alexnet: `one_tower` (usual, torchvision's) or `grouped`, with local response "
+                "normalisation and two groups as in Caffe. vgg_a, vgg16: `plain` (usual) or `bn`. googlenet: `bn` (usual, "
+                "torchvision's), `bn_no_aux` without the auxiliary heads, or `lrn`, the paper's. inception_v3: `aux` (usual) or "
+                "`no_aux`.",
+         .choices = {"auto", "v1.5", "v1", "one_tower", "grouped", "plain", "bn", "bn_no_aux", "lrn", "aux", "no_aux"}},
         {"model.weights", [](Experiment& e) -> Field { return &e.model.weights; },
          "A safetensors file to start from; empty: random first weights."},
         {"model.partial_weights", [](Experiment& e) -> Field { return &e.model.partial_weights; },
@@ -66,7 +70,8 @@ std::vector<SchemaRow> model_rows() {
          "Start the last batch norm of each residual block with scale 0, so that blocks begin as identity."},
         {.name = "model.dropout",
          .field = [](Experiment& e) -> Field { return &e.model.dropout; },
-         .doc = "Probability of dropping a feature before the last layer.",
+         .doc = "Probability of dropping a feature before the last layer, and wherever the network drops of its own; 0: the "
+                "network's own.",
          .range = kBelowOne},
     };
 }
@@ -230,12 +235,16 @@ std::vector<SchemaRow> loss_and_bn_rows() {
          .range = kBelowOne},
         {.name = "batchnorm.keep",
          .field = [](Experiment& e) -> Field { return &e.batchnorm.keep; },
-         .doc = "running = keep * running + (1 - keep) * new. PyTorch's \"momentum\" is 1 - keep.",
-         .range = kBelowOne},
+         .doc =
+             "running = keep * running + (1 - keep) * new. PyTorch's \"momentum\" is 1 - keep. `auto`: the network's own, mostly "
+             "0.9.",
+         .range = kBelowOne,
+         .keyword = Keyword{"auto", -1.0}},
         {.name = "batchnorm.epsilon",
          .field = [](Experiment& e) -> Field { return &e.batchnorm.epsilon; },
-         .doc = "Added to the variance.",
-         .range = {.min = 0.0, .max = 1.0, .above_min = true}},
+         .doc = "Added to the variance. `auto`: the network's own, mostly 1e-5.",
+         .range = {.min = 0.0, .max = 1.0, .above_min = true},
+         .keyword = Keyword{"auto", -1.0}},
     };
 }
 
@@ -268,6 +277,18 @@ std::vector<SchemaRow> train_rows() {
          .range = {.min = 1, .max = 1e9}},
         {"train.stop_on_nan", [](Experiment& e) -> Field { return &e.train.stop_on_nan; },
          "Stop all ranks before the update when the loss or a gradient is not finite."},
+    };
+}
+
+std::vector<SchemaRow> compute_rows() {
+    return {
+        {.name = "compute.fusion",
+         .field = [](Experiment& e) -> Field { return &e.compute.fusion; },
+         .doc =
+             "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
+             "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together. Results differ "
+             "by rounding only.",
+         .choices = {"off", "bn_relu", "all"}},
     };
 }
 
@@ -401,6 +422,7 @@ std::vector<SchemaRow> make_schema() {
     append(lr_rows());
     append(loss_and_bn_rows());
     append(train_rows());
+    append(compute_rows());
     append(comm_rows());
     append(output_rows());
     return rows;
@@ -436,6 +458,7 @@ const std::vector<SectionText>& section_texts() {
         {"loss", "Softmax cross-entropy."},
         {"batchnorm", "Batch normalisation."},
         {"train", "The loop."},
+        {"compute", "How the compute backend does its work."},
         {"comm", "How gradients travel between ranks."},
         {"checkpoint", "What is kept."},
         {"report", "What is written about the run."},

@@ -24,16 +24,27 @@ inline bool is_trainable(ParameterKind kind) { return !is_statistic(kind) && kin
 
 // How a parameter gets its first value; randomness is keyed by the parameter's name.
 struct Initializer {
-    enum class Kind : uint8_t { constant, normal, uniform } kind = Kind::constant;
+    // The fan-in kinds divide `value` by the square root of the fan-in, the elements of the tensor per index of its first axis.
+    enum class Kind : uint8_t { constant, normal, uniform, fan_in_normal, fan_in_uniform } kind = Kind::constant;
     float value = 0.0F;  // constant: the value; normal: standard deviation; uniform: bound of [-value, value]
 };
+inline Initializer constant_init(float value) { return {.kind = Initializer::Kind::constant, .value = value}; }
+inline Initializer gaussian_init(float stddev) { return {.kind = Initializer::Kind::normal, .value = stddev}; }
+inline Initializer uniform_init(float bound) { return {.kind = Initializer::Kind::uniform, .value = bound}; }
+// Caffe's "xavier": uniform with variance 1 / fan-in, so the bound is sqrt(3 / fan-in).
+inline Initializer xavier_init() { return {.kind = Initializer::Kind::fan_in_uniform, .value = 1.7320508F}; }
+// Caffe's "msra": normal with variance 2 / fan-in (arXiv:1502.01852).
+inline Initializer msra_init() { return {.kind = Initializer::Kind::fan_in_normal, .value = 1.4142135F}; }
+// PyTorch's default of convolutions and fully connected layers: uniform with bound 1 / sqrt(fan-in).
+inline Initializer torch_default_init() { return {.kind = Initializer::Kind::fan_in_uniform, .value = 1.0F}; }
 
 // What a network needs, independent of any backend.
 struct ParameterSpec {
     std::string name;  // as in torchvision: "layer1.0.conv1.weight"
     ParameterKind kind = ParameterKind::weight;
-    Shape shape;  // plain; conv weight (O, I/groups, H, W), fully connected weight (O, I)
+    Shape shape;  // plain; conv weight (O, I/groups, H, W), deconvolution (I, O/groups, H, W), fully connected weight (O, I)
     Initializer init;
+    float keep = 0.9F;  // statistics only: running = keep * running + (1 - keep) * new
 };
 
 // A spec with its place in the arena.

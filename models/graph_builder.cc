@@ -5,8 +5,12 @@
 
 namespace lockstep {
 
-GraphBuilder::GraphBuilder(const ModelOptions& options)
-    : graph_{.name = options.arch}, bn_epsilon_(options.bn_epsilon), label_smoothing_(options.label_smoothing) {
+GraphBuilder::GraphBuilder(const ModelOptions& options, const Norms& norms)
+    : graph_{.name = options.arch},
+      bn_epsilon_(options.bn_epsilon.value_or(norms.epsilon)),
+      bn_keep_(options.bn_keep.value_or(norms.keep)),
+      label_smoothing_(options.label_smoothing),
+      dropout_(options.dropout) {
     append("input", InputOp{.channels = options.channels, .height = options.image_size, .width = options.image_size}, {},
            options.channels);
 }
@@ -17,6 +21,12 @@ int GraphBuilder::append(const std::string& name, OpAttributes attributes, std::
 }
 
 int64_t GraphBuilder::channels(int op) const { return channels_.at(static_cast<size_t>(op)); }
+
+FeatureShape GraphBuilder::shape(int op) const { return infer_shapes(graph_).at(static_cast<size_t>(op)); }
+
+int GraphBuilder::convolution(const std::string& name, int from, const ConvOp& conv) {
+    return append(name, conv, {from}, conv.out_channels);
+}
 
 int GraphBuilder::conv(const std::string& name, int from, const Conv& conv) {
     const auto fan_out = static_cast<double>(conv.kernel * conv.kernel * conv.out_channels);
@@ -34,7 +44,27 @@ int GraphBuilder::conv(const std::string& name, int from, const Conv& conv) {
 }
 
 int GraphBuilder::batch_norm(const std::string& name, int from, float scale_init) {
-    return append(name, BatchNormOp{.epsilon = bn_epsilon_, .scale_init = scale_init}, {from}, channels(from));
+    return append(name, BatchNormOp{.epsilon = bn_epsilon_, .scale_init = scale_init, .keep = bn_keep_}, {from}, channels(from));
+}
+
+int GraphBuilder::normalisation(const std::string& name, int from) {
+    return append(name, BatchNormOp{.epsilon = bn_epsilon_, .affine = false, .keep = bn_keep_}, {from}, channels(from));
+}
+
+int GraphBuilder::lrn(const std::string& name, int from, const LrnOp& lrn) { return append(name, lrn, {from}, channels(from)); }
+
+int GraphBuilder::sigmoid(const std::string& name, int from) { return append(name, SigmoidOp{}, {from}, channels(from)); }
+
+int GraphBuilder::pool(const std::string& name, int from, const PoolOp& pool) { return append(name, pool, {from}, channels(from)); }
+
+int GraphBuilder::concat(const std::string& name, const std::vector<int>& from) {
+    int64_t total = 0;
+    for (const int input : from) total += channels(input);
+    return append(name, ConcatOp{}, from, total);
+}
+
+int GraphBuilder::own_dropout(const std::string& name, int from, float own_probability) {
+    return dropout(name, from, dropout_ > 0.0F ? dropout_ : own_probability);
 }
 
 int GraphBuilder::relu(const std::string& name, int from) { return append(name, ReluOp{}, {from}, channels(from)); }
@@ -70,6 +100,14 @@ int GraphBuilder::fully_connected(const std::string& name, int from, int64_t out
         name,
         FullyConnectedOp{.out_features = out_features, .weight_init = {.kind = Initializer::Kind::normal, .value = weight_stddev}},
         {from}, out_features);
+}
+
+int GraphBuilder::fully_connected(const std::string& name, int from, const FullyConnectedOp& layer) {
+    return append(name, layer, {from}, layer.out_features);
+}
+
+void GraphBuilder::auxiliary_loss(const std::string& name, int logits, float weight) {
+    append(name, SoftmaxCrossEntropyOp{.label_smoothing = label_smoothing_, .weight = weight}, {logits}, 1);
 }
 
 Graph GraphBuilder::finish(int logits) {

@@ -8,10 +8,15 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "models/alexnet/alexnet.h"
+#include "models/cifar10_full/cifar10_full.h"
+#include "models/googlenet/googlenet.h"
+#include "models/inception_v3/inception_v3.h"
 #include "models/mnist_cnn/mnist_cnn.h"
 #include "models/resnet/resnet.h"
 #include "models/resnet_cifar/resnet_cifar.h"
 #include "models/tiny/tiny.h"
+#include "models/vgg/vgg.h"
 
 namespace lockstep {
 
@@ -19,8 +24,8 @@ namespace {
 
 struct Model {
     std::string_view name;
-    Graph (*build)(const ModelOptions&);
-    bool has_variants = false;  // v1 beside v1.5
+    Graph (*build)(const ModelOptions&);         // with the variant resolved
+    std::array<std::string_view, 3> variants{};  // the default first; empty: none
 };
 
 template <int layers>
@@ -32,11 +37,22 @@ Graph resnet_cifar(const ModelOptions& options) {
     return build_resnet_cifar(options, layers);
 }
 
-constexpr std::array<Model, 13> kModels{{{"resnet18", resnet<18>},
+template <int layers>
+Graph vgg(const ModelOptions& options) {
+    return build_vgg(options, layers);
+}
+
+constexpr std::array<Model, 19> kModels{{{"resnet18", resnet<18>},
                                          {"resnet34", resnet<34>},
-                                         {"resnet50", resnet<50>, true},
-                                         {"resnet101", resnet<101>, true},
-                                         {"resnet152", resnet<152>, true},
+                                         {"resnet50", resnet<50>, {"v1.5", "v1"}},
+                                         {"resnet101", resnet<101>, {"v1.5", "v1"}},
+                                         {"resnet152", resnet<152>, {"v1.5", "v1"}},
+                                         {"alexnet", build_alexnet, {"one_tower", "grouped"}},
+                                         {"vgg_a", vgg<11>, {"plain", "bn"}},
+                                         {"vgg16", vgg<16>, {"plain", "bn"}},
+                                         {"googlenet", build_googlenet, {"bn", "bn_no_aux", "lrn"}},
+                                         {"inception_v3", build_inception_v3, {"aux", "no_aux"}},
+                                         {"cifar10_full_sigmoid_bn", build_cifar10_full_sigmoid_bn},
                                          {"resnet20", resnet_cifar<20>},
                                          {"resnet32", resnet_cifar<32>},
                                          {"resnet44", resnet_cifar<44>},
@@ -68,10 +84,21 @@ const Model& find_model(std::string_view name) {
         fmt::format("unknown model '{}'; did you mean '{}'? Models: {}", name, nearest.name, fmt::join(model_names(), ", ")));
 }
 
-void require_variant(const Model& model, const ModelOptions& options) {
-    if (options.variant == "v1.5" || (options.variant == "v1" && model.has_variants)) return;
-    throw ConfigError(fmt::format("model {} has no variant '{}'; use {}", model.name, options.variant,
-                                  model.has_variants ? "v1.5 or v1" : "v1.5, the only one"));
+std::vector<std::string> variants_of(const Model& model) {
+    std::vector<std::string> variants;
+    for (const std::string_view variant : model.variants) {
+        if (!variant.empty()) variants.emplace_back(variant);
+    }
+    return variants;
+}
+
+std::string resolved_variant(const Model& model, const std::string& wanted) {
+    const std::vector<std::string> known = variants_of(model);
+    if (wanted == "auto") return known.empty() ? "" : known.front();
+    if (std::ranges::find(known, wanted) != known.end()) return wanted;
+    throw ConfigError(known.empty()
+                          ? fmt::format("model {} has no variants; remove '{}'", model.name, wanted)
+                          : fmt::format("model {} has no variant '{}'; use {}", model.name, wanted, fmt::join(known, " or ")));
 }
 
 void require_sizes(const ModelOptions& options) {
@@ -92,11 +119,14 @@ std::vector<std::string> model_names() {
     return names;
 }
 
+std::vector<std::string> model_variants(std::string_view arch) { return variants_of(find_model(arch)); }
+
 Graph build_model(const ModelOptions& options) {
     const Model& model = find_model(options.arch);
-    require_variant(model, options);
+    ModelOptions resolved = options;
+    resolved.variant = resolved_variant(model, options.variant);
     require_sizes(options);
-    return model.build(options);
+    return model.build(resolved);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,19 +13,21 @@ namespace lockstep {
 
 struct ModelOptions {
     std::string arch = "resnet50";  // one of model_names()
-    std::string variant = "v1.5";   // ResNet-50 and deeper: v1.5 (stride on the 3x3) or v1 (stride on the first 1x1)
+    std::string variant = "auto";   // one of model_variants(arch); auto: the first
     int64_t num_classes = 1000;
     int64_t image_size = 224;  // height = width
     int64_t channels = 3;
     bool zero_init_last_bn = true;  // scale 0 in the last batch norm of each residual block
     float label_smoothing = 0.0F;
-    float bn_epsilon = 1e-5F;
-    float dropout = 0.0F;  // before the last layer, where the model has none of its own
+    std::optional<float> bn_epsilon, bn_keep;  // of all batch norms; empty: the network's own
+    float dropout = 0.0F;                      // 0: the network's own
 };
 
-// resnet18 34 50 101 152, resnet20 32 44 56 110 (32x32, parameter-free shortcuts), mnist_cnn, tiny_cnn (two small convolutions
-// without batch norm, for tests and smoke runs), tiny_bn.
+// resnet18 34 50 101 152, resnet20 32 44 56 110 (32x32, parameter-free shortcuts), alexnet, vgg_a, vgg16, googlenet, inception_v3,
+// cifar10_full_sigmoid_bn, mnist_cnn, tiny_cnn (two small convolutions without batch norm, for tests and smoke runs), tiny_bn.
 std::vector<std::string> model_names();
+// The default first; empty for a network that has one form only. Throws ConfigError for an unknown name.
+std::vector<std::string> model_variants(std::string_view arch);
 // Throws ConfigError for an unknown name (with the nearest) or a size the network cannot take.
 Graph build_model(const ModelOptions& options);
 

@@ -14,15 +14,21 @@
 
 #include "core/parameter_arena.h"
 #include "nn/graph.h"
+#include "nn/program_facts.h"
 
 namespace lockstep {
 
 enum class Precision : uint8_t { fp32, bf16 };  // bf16: activations and convolution inputs; values and gradients stay fp32
+// How much of a training step is done in one pass over the data. off: every op makes its own. bn_relu: a ReLU is applied by the op
+// in front of it (batch norm, addition, convolution, fully connected). all: also a batch norm, the addition behind it and that
+// one's ReLU together. Results differ by rounding only.
+enum class Fusion : uint8_t { off, bn_relu, all };
 enum class Phase : uint8_t { training, evaluation };
 
 struct BackendOptions {
     int threads = 1;  // compute threads of this replica
     Precision precision = Precision::fp32;
+    Fusion fusion = Fusion::all;
 };
 
 struct ForwardInput {
@@ -47,12 +53,6 @@ struct MemoryUse {
     int weight_reorders = 0;  // copies of weights in another layout or type in one step
 };
 
-// Time of one op in one step; fused ops count for the op that does the work.
-struct OpTime {
-    std::string name, kind;
-    double forward_ms = 0.0, backward_ms = 0.0;
-};
-
 class Executor {
 public:
     virtual ~Executor() = default;
@@ -71,9 +71,17 @@ public:
     virtual std::span<const float> losses() const = 0;  // N, of the last forward
     virtual MemoryUse memory() const = 0;
 
-    // One forward, and in training one backward that overwrites the gradients, with a clock around each op. In graph order; empty
-    // when the backend cannot tell. May allocate: for measuring, not for training.
-    virtual std::vector<OpTime> time_ops(const ForwardInput& /*input*/) { return {}; }
+    // For measuring, not for training; may allocate. Empty or 0 when the backend cannot tell.
+    //
+    // Forward steps, then backward steps, in the order in which they run.
+    virtual std::vector<StepFacts> steps() const { return {}; }
+    // One forward, and in training one backward that overwrites the gradients, as forward() and backward() do them, with a clock
+    // around each step.
+    virtual StepTimes time_steps(const ForwardInput& /*input*/) { return {}; }
+    // Median milliseconds of one step run over and over by itself, after one run that does not count. Its operands hold whatever
+    // the last pass left; needs a time_steps before, and a new forward before the next backward.
+    virtual double time_alone(size_t /*step*/, int /*repeats*/) { return 0.0; }
+    virtual std::vector<PlannedBuffer> memory_plan() const { return {}; }
 };
 
 class Backend {

@@ -73,6 +73,37 @@ FeatureShape output_of(const Op& op, const ConvOp& conv, const InputShapes& inpu
             window_count(op, {conv.kernel_w, conv.stride_w, conv.pad_w, conv.dilation_w, false}, in.width, in)};
 }
 
+// One spatial axis of a deconvolution's output.
+int64_t spread_size(const Op& op, int64_t input, int64_t kernel, int64_t stride, int64_t pad, int64_t output_pad) {
+    require_window(op, {kernel, stride, pad, 1, false});
+    if (output_pad < 0 || output_pad >= stride) {
+        refuse(op, fmt::format("output padding {} must be at least 0 and smaller than the stride {}", output_pad, stride));
+    }
+    const int64_t size = (input - 1) * stride - 2 * pad + kernel + output_pad;
+    if (size < 1) refuse(op, fmt::format("padding {} leaves no output of {} pixels with kernel {}", pad, input, kernel));
+    return size;
+}
+
+FeatureShape output_of(const Op& op, const DeconvOp& deconv, const InputShapes& inputs) {
+    require_input_count(op, 1);
+    const FeatureShape& in = inputs[0];
+    require(op, deconv.out_channels >= 1 && deconv.groups >= 1, "output channels and groups must be at least 1");
+    if (in.channels % deconv.groups != 0 || deconv.out_channels % deconv.groups != 0) {
+        refuse(op, fmt::format("{} groups must divide the channels of input {} and the {} output channels", deconv.groups,
+                               text_of(in), deconv.out_channels));
+    }
+    return {deconv.out_channels, spread_size(op, in.height, deconv.kernel_h, deconv.stride_h, deconv.pad_h, deconv.output_pad_h),
+            spread_size(op, in.width, deconv.kernel_w, deconv.stride_w, deconv.pad_w, deconv.output_pad_w)};
+}
+
+FeatureShape output_of(const Op& op, const LrnOp& lrn, const InputShapes& inputs) {
+    require_input_count(op, 1);
+    require(op, lrn.size >= 1 && lrn.size % 2 == 1, "size must be an odd number of channels");
+    require(op, std::isfinite(lrn.alpha) && lrn.alpha >= 0.0F && std::isfinite(lrn.beta) && std::isfinite(lrn.k) && lrn.k > 0.0F,
+            "alpha must be at least 0, k above 0, and beta a finite number");
+    return inputs[0];
+}
+
 FeatureShape output_of(const Op& op, const PoolOp& pool, const InputShapes& inputs) {
     require_input_count(op, 1);
     // A window that lies in the padding alone has no maximum and no average.
@@ -85,6 +116,7 @@ FeatureShape output_of(const Op& op, const PoolOp& pool, const InputShapes& inpu
 FeatureShape output_of(const Op& op, const BatchNormOp& norm, const InputShapes& inputs) {
     require_input_count(op, 1);
     require(op, norm.epsilon > 0.0F && std::isfinite(norm.epsilon), "epsilon must be a positive number");
+    require(op, norm.keep >= 0.0F && norm.keep <= 1.0F, "keep must be in [0, 1]");
     return inputs[0];
 }
 
@@ -155,6 +187,7 @@ FeatureShape output_of(const Op& op, const PadShortcutOp& shortcut, const InputS
 FeatureShape output_of(const Op& op, const SoftmaxCrossEntropyOp& loss, const InputShapes& inputs) {
     require_input_count(op, 1);
     require(op, loss.label_smoothing >= 0.0F && loss.label_smoothing < 1.0F, "label smoothing must be in [0, 1)");
+    require(op, loss.weight > 0.0F && std::isfinite(loss.weight), "the weight of a loss must be a positive number");
     if (inputs[0].height != 1 || inputs[0].width != 1) {
         refuse(op, fmt::format("needs one value per class and image, its input is {}; add a global pool or a fully connected layer",
                                text_of(inputs[0])));
@@ -179,6 +212,8 @@ void require_ends(const Graph& graph) {
     if (!std::holds_alternative<SoftmaxCrossEntropyOp>(graph.ops.back().attributes)) {
         refuse(graph.ops.back(), "the last op must be the loss");
     }
+    require(graph.ops.back(), std::get<SoftmaxCrossEntropyOp>(graph.ops.back().attributes).weight == 1.0F,
+            "the weight of the last loss is 1; give auxiliary losses theirs in relation to it");
 }
 
 void require_unique_roles_and_names(const Graph& graph) {
@@ -187,20 +222,31 @@ void require_unique_roles_and_names(const Graph& graph) {
         if (op.name.empty()) throw ConfigError(fmt::format("network '{}': an op has no name", graph.name));
         if (!names.insert(op.name).second) refuse(op, "two ops have this name");
         if (&op != &graph.ops.front() && std::holds_alternative<InputOp>(op.attributes)) refuse(op, "only op 0 may be an input");
-        if (&op != &graph.ops.back() && std::holds_alternative<SoftmaxCrossEntropyOp>(op.attributes)) {
-            refuse(op, "only the last op may be a loss");
-        }
     }
 }
 
-// Every output must reach the loss, or backward would have no gradient for it.
+bool is_loss(const Op& op) { return std::holds_alternative<SoftmaxCrossEntropyOp>(op.attributes); }
+
+// Every output must reach a loss, or backward would have no gradient for it; a loss is an end.
 void require_all_used(const Graph& graph) {
     std::vector<bool> used(graph.ops.size(), false);
     for (const Op& op : graph.ops) {
-        for (const int input : op.inputs) used[static_cast<size_t>(input)] = true;
+        for (const int input : op.inputs) {
+            if (is_loss(graph.ops[static_cast<size_t>(input)])) refuse(op, "a loss cannot be an input");
+            used[static_cast<size_t>(input)] = true;
+        }
     }
     for (size_t index = 0; index + 1 < graph.ops.size(); ++index) {
-        if (!used[index]) refuse(graph.ops[index], "its output is not used by any op");
+        if (!used[index] && !is_loss(graph.ops[index])) refuse(graph.ops[index], "its output is not used by any op");
+    }
+}
+
+// All heads answer the same question.
+void require_equal_classes(const Graph& graph, const std::vector<FeatureShape>& shapes) {
+    const auto classes = [&](const Op& op) { return shapes[static_cast<size_t>(op.inputs.front())].channels; };
+    for (const Op& op : graph.ops) {
+        if (!is_loss(op) || classes(op) == classes(graph.ops.back())) continue;
+        refuse(op, fmt::format("has {} classes, the last loss {}", classes(op), classes(graph.ops.back())));
     }
 }
 
@@ -218,7 +264,7 @@ std::vector<FeatureShape> infer_shapes(const Graph& graph) {
 void validate(const Graph& graph) {
     require_ends(graph);
     require_unique_roles_and_names(graph);
-    infer_shapes(graph);
+    require_equal_classes(graph, infer_shapes(graph));
     require_all_used(graph);
 }
 

@@ -1,6 +1,6 @@
 // Updates the arena's values from its summed gradients. The division by the number of images in the global batch happens here,
-// once. Statistics entries become keep * old + (1 - keep) * summed statistic / images; control is left alone. Only what the arena
-// says this rank owns is looked at and changed.
+// once. Statistics entries become keep * old + (1 - keep) * summed statistic / images, keep being the entry's; control is left
+// alone. Only what the arena says this rank owns is looked at and changed.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,6 @@ struct SgdOptions {
     double weight_decay = 1e-4;
     bool decay_batch_norm = false;  // scale and shift
     bool decay_bias = false;
-    double statistics_keep = 0.9;  // running = keep * old + (1 - keep) * new
 };
 
 struct StepScale {

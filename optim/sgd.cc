@@ -23,7 +23,8 @@ struct Chunk {
     int64_t begin = 0, count = 0;  // floats from the start of values and gradients
     int64_t state_begin = 0;       // floats from the start of the state
     Rule rule = Rule::descend;
-    float decay = 0.0F;
+    float decay = 0.0F;  // of descend
+    float keep = 0.0F;   // of average
 };
 
 float decay_of(ParameterKind kind, const SgdOptions& options) {
@@ -57,7 +58,8 @@ std::vector<Chunk> plan_chunks(const ParameterArena& arena, const SgdOptions& op
                                   .count = std::min(kChunkCount, last - begin),
                                   .state_begin = state_offset + begin - range.offset,
                                   .rule = is_statistic(entry.spec.kind) ? Rule::average : Rule::descend,
-                                  .decay = decay_of(entry.spec.kind, options)});
+                                  .decay = decay_of(entry.spec.kind, options),
+                                  .keep = entry.spec.keep});
             }
         }
         state_offset += range.count;
@@ -72,7 +74,6 @@ struct Update {
     float rate = 0.0F;            // on the direction; 1 when folded, where it is inside the velocity
     float inside = 1.0F;          // on the gradient as it enters the velocity; the rate when folded
     float lookahead = 0.0F;       // Nesterov: direction = lookahead * velocity + inside * gradient
-    float keep = 0.9F;            // of statistics
 };
 
 void descend_nesterov(float* value, const float* gradient, float* velocity, int64_t count, float decay, const Update& update) {
@@ -93,10 +94,10 @@ void descend_plain(float* value, const float* gradient, float* velocity, int64_t
     }
 }
 
-void average(float* value, const float* gradient, int64_t count, const Update& update) {
-    const float fresh = (1.0F - update.keep) * update.gradient_scale;
+void average(float* value, const float* gradient, int64_t count, float keep, const Update& update) {
+    const float fresh = (1.0F - keep) * update.gradient_scale;
 #pragma omp simd
-    for (int64_t index = 0; index < count; ++index) value[index] = update.keep * value[index] + fresh * gradient[index];
+    for (int64_t index = 0; index < count; ++index) value[index] = keep * value[index] + fresh * gradient[index];
 }
 
 // A float squared never overflows a double, so the sum is finite exactly when every element is.
@@ -145,7 +146,7 @@ public:
             const float* gradient = gradients + chunk.begin;
             float* velocity = velocities + chunk.state_begin;
             if (chunk.rule == Rule::average) {
-                average(value, gradient, chunk.count, update);
+                average(value, gradient, chunk.count, chunk.keep, update);
             } else if (options_.nesterov) {
                 descend_nesterov(value, gradient, velocity, chunk.count, chunk.decay, update);
             } else {
@@ -182,8 +183,7 @@ private:
         Update update{.gradient_scale = static_cast<float>(1.0 / scale.images),
                       .momentum = static_cast<float>(options_.momentum),
                       .rate = static_cast<float>(scale.rate),
-                      .lookahead = static_cast<float>(options_.momentum),
-                      .keep = static_cast<float>(options_.statistics_keep)};
+                      .lookahead = static_cast<float>(options_.momentum)};
         if (!options_.folded) return update;
         if (!(scale.rate > 0.0)) {
             throw ConfigError(
@@ -213,9 +213,6 @@ void require_fraction(double value, const char* key) {
 
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& options, int threads) {
     require_fraction(options.momentum, "optim.momentum");
-    if (!(options.statistics_keep >= 0.0 && options.statistics_keep <= 1.0)) {
-        throw ConfigError(fmt::format("batchnorm.keep: found {}; allowed: 0 to 1", options.statistics_keep));
-    }
     if (!(options.weight_decay >= 0.0) || !std::isfinite(options.weight_decay)) {
         throw ConfigError(fmt::format("optim.weight_decay: found {}; allowed: 0 and more", options.weight_decay));
     }

@@ -61,6 +61,14 @@ std::string text_of(const std::vector<TransformConfig>& pipeline) {
     return text;
 }
 
+// Negative stands for `auto`: the network's own.
+std::optional<float> unless_auto(double value) {
+    if (value < 0.0) return std::nullopt;
+    return static_cast<float>(value);
+}
+
+std::string text_unless_auto(double value) { return value < 0.0 ? "auto" : fmt::format("{}", value); }
+
 }  // namespace
 
 ModelOptions model_options(const Experiment& experiment, int64_t num_classes) {
@@ -71,7 +79,8 @@ ModelOptions model_options(const Experiment& experiment, int64_t num_classes) {
             .channels = experiment.model.channels,
             .zero_init_last_bn = experiment.model.zero_init_last_bn,
             .label_smoothing = static_cast<float>(experiment.loss.label_smoothing),
-            .bn_epsilon = static_cast<float>(experiment.batchnorm.epsilon),
+            .bn_epsilon = unless_auto(experiment.batchnorm.epsilon),
+            .bn_keep = unless_auto(experiment.batchnorm.keep),
             .dropout = static_cast<float>(experiment.model.dropout)};
 }
 
@@ -79,14 +88,19 @@ Precision precision_of(const Experiment& experiment) {
     return experiment.train.precision == "bf16" ? Precision::bf16 : Precision::fp32;
 }
 
+Fusion fusion_named(std::string_view name) {
+    return name == "off" ? Fusion::off : name == "bn_relu" ? Fusion::bn_relu : Fusion::all;
+}
+
+Fusion fusion_of(const Experiment& experiment) { return fusion_named(experiment.compute.fusion); }
+
 SgdOptions sgd_options(const Experiment& experiment) {
     return {.momentum = experiment.optim.momentum,
             .nesterov = experiment.optim.nesterov,
             .folded = experiment.optim.folded_momentum,
             .weight_decay = experiment.optim.weight_decay,
             .decay_batch_norm = experiment.optim.decay_bn,
-            .decay_bias = experiment.optim.decay_bias,
-            .statistics_keep = experiment.batchnorm.keep};
+            .decay_bias = experiment.optim.decay_bias};
 }
 
 LearningRateOptions learning_rate_options(const Experiment& experiment, int64_t steps_per_epoch, int64_t total_steps) {
@@ -212,8 +226,8 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"lr.power", text(lr.power)},
             {"lr.final_rate", text(lr.final_rate)},
             {"loss.label_smoothing", text(loss.label_smoothing)},
-            {"batchnorm.keep", text(batchnorm.keep)},
-            {"batchnorm.epsilon", text(batchnorm.epsilon)}};
+            {"batchnorm.keep", text_unless_auto(batchnorm.keep)},
+            {"batchnorm.epsilon", text_unless_auto(batchnorm.epsilon)}};
 }
 
 }  // namespace lockstep

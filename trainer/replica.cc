@@ -23,9 +23,11 @@ size_t ReplicaPlan::gradient_bytes() const {
 }
 
 ReplicaPlan plan_replica(const Experiment& experiment, int64_t num_classes, int threads) {
-    ReplicaPlan plan{.graph = build_model(model_options(experiment, num_classes)),
-                     .backend = make_backend(experiment.train.backend, {.threads = threads, .precision = precision_of(experiment)}),
-                     .batch_per_replica = experiment.batch.per_replica};
+    ReplicaPlan plan{
+        .graph = build_model(model_options(experiment, num_classes)),
+        .backend = make_backend(experiment.train.backend,
+                                {.threads = threads, .precision = precision_of(experiment), .fusion = fusion_of(experiment)}),
+        .batch_per_replica = experiment.batch.per_replica};
     plan.entries = plan.backend->plan_parameters(plan.graph, static_cast<int>(plan.batch_per_replica));
     return plan;
 }

@@ -22,7 +22,8 @@ public:
         const MemoryDesc scratch_desc = desc.scratchpad_desc();
         const Value scratch = compiler.new_value(scratch_desc);
         if (scratch_desc.get_size() > 0) arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratch);
-        compiler.add_step(std::make_unique<InputStep>(library.stream, dnnl::reorder(desc), images, arguments), {&result, &scratch});
+        compiler.add_step(std::make_unique<InputStep>(library.stream, dnnl::reorder(desc), images, arguments),
+                          {&result, &images, &scratch});
         compiler.set_output(op_, result);
     }
 
@@ -37,8 +38,10 @@ public:
         input_ = compiler.op(op_).inputs[0];
         const size_t rows = static_cast<size_t>(compiler.batch());
         const size_t classes = static_cast<size_t>(compiler.shape(input_).channels);
-        LossState& state = compiler.loss();
+        state_ = &compiler.add_loss();
+        LossState& state = *state_;
         state.smoothing = loss_.label_smoothing;
+        state.weight = loss_.weight;
         state.labels.resize(rows);
         state.losses.resize(rows);
         state.logits.resize(rows * classes);
@@ -50,13 +53,14 @@ public:
 
     void backward(Compiler& compiler) override {
         const Value gradient = compiler.new_value(plain_);
-        compiler.add_step(std::make_unique<LossGradientStep>(compiler.loss(), gradient), {&gradient});
+        compiler.add_step(std::make_unique<LossGradientStep>(*state_, gradient), {&gradient});
         compiler.contribute(input_, gradient);
     }
 
 private:
     SoftmaxCrossEntropyOp loss_;
     int input_ = 0;
+    LossState* state_ = nullptr;  // the compiled program's
     MemoryDesc plain_;
 };
 

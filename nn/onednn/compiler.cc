@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <dnnl_debug.h>
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -10,22 +11,60 @@
 
 namespace lockstep::onednn {
 
+namespace {
+
+std::string kind_text(dnnl::primitive::kind kind) {
+    const std::string text = dnnl_prim_kind2str(static_cast<dnnl_primitive_kind_t>(kind));
+    return text.ends_with("_v2") ? text.substr(0, text.size() - 3) : text;
+}
+
+const Value* argument(const Arguments& arguments, std::initializer_list<int> slots) {
+    for (const int wanted : slots) {
+        for (const auto& [slot, value] : arguments) {
+            if (slot == wanted) return &value;
+        }
+    }
+    return nullptr;
+}
+
+// What a primitive that writes gradients writes them of; empty for forward ones.
+std::string direction_text(const Arguments& arguments) {
+    if (argument(arguments, {DNNL_ARG_DIFF_SRC}) != nullptr) return " gradient";
+    if (argument(arguments, {DNNL_ARG_DIFF_WEIGHTS}) != nullptr) return " weight gradient";
+    return {};
+}
+
+std::string layouts_text(const Arguments& arguments) {
+    const Value* data = argument(arguments, {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC});
+    const Value* result = argument(arguments, {DNNL_ARG_DIFF_SRC, DNNL_ARG_DST});
+    const Value* weights = argument(arguments, {DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_WEIGHTS});
+    std::string text = data == nullptr ? "" : layout_text(data->desc);
+    if (result != nullptr && layout_text(result->desc) != text) text += " to " + layout_text(result->desc);
+    if (weights != nullptr) text += ", weights " + layout_text(weights->desc);
+    return text;
+}
+
+}  // namespace
+
 Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena)
     : library_(library), graph_(graph), batch_(batch), phase_(phase), layouts_(layouts), arena_(arena) {
     if (batch < 1) throw ConfigError(fmt::format("network '{}': the batch must be at least 1, not {}", graph.name, batch));
     validate(graph);
     shapes_ = infer_shapes(graph);
+    macs_ = forward_macs_by_op(graph);
     const size_t op_count = graph.ops.size();
+    active_ = training() ? std::vector<bool>(op_count, true) : ops_of_last_loss(graph);
     consumers_.resize(op_count);
     for (size_t index = 0; index < op_count; ++index) {
+        if (!active_[index]) continue;
         for (const int input : graph.ops[index].inputs) consumers_[static_cast<size_t>(input)].push_back(static_cast<int>(index));
     }
     outputs_.resize(op_count);
     gradient_descs_.resize(op_count);
     contributions_.resize(op_count);
     compiled_.program = std::make_unique<Program>();
-    compiled_.loss = std::make_unique<LossState>();
     decide_fusion();
+    decide_norms_before_adds();
     plan_needs();
     for (int index = 0; index < static_cast<int>(op_count); ++index) plans_.push_back(make_op_plan(*this, index));
 }
@@ -35,12 +74,30 @@ Compiler::~Compiler() = default;
 // A ReLU that is the only consumer of an op which can apply it in the same pass is fused into that op.
 void Compiler::decide_fusion() {
     fused_relu_.resize(graph_.ops.size(), false);
+    add_after_norm_.resize(graph_.ops.size(), -1);
+    norm_before_add_.resize(graph_.ops.size(), nullptr);
+    if (library_.options.fusion == Fusion::off) return;
     for (size_t index = 0; index < graph_.ops.size(); ++index) {
         const OpAttributes& attributes = graph_.ops[index].attributes;
         const bool can = std::holds_alternative<BatchNormOp>(attributes) || std::holds_alternative<AddOp>(attributes) ||
                          std::holds_alternative<ConvOp>(attributes) || std::holds_alternative<FullyConnectedOp>(attributes);
         const std::vector<int>& readers = consumers_[index];
         fused_relu_[index] = can && readers.size() == 1 && std::holds_alternative<ReluOp>(op(readers[0]).attributes);
+    }
+}
+
+// An addition with its ReLU does the work of one batch norm in front of it, of which it is the only reader: the first such.
+void Compiler::decide_norms_before_adds() {
+    if (!training() || library_.options.fusion != Fusion::all) return;
+    for (size_t index = 0; index < graph_.ops.size(); ++index) {
+        const Op& add = graph_.ops[index];
+        if (!std::holds_alternative<AddOp>(add.attributes) || !fused_relu_[index]) continue;
+        for (const int input : add.inputs) {
+            const bool is_norm = std::holds_alternative<BatchNormOp>(op(input).attributes);
+            if (!is_norm || consumers_[static_cast<size_t>(input)].size() != 1) continue;
+            add_after_norm_[static_cast<size_t>(input)] = static_cast<int>(index);
+            break;
+        }
     }
 }
 
@@ -117,6 +174,7 @@ void Compiler::with_op_named(int index, std::string_view part, void (Compiler::*
 }
 
 void Compiler::forward_op(int index) {
+    if (!active(index)) return;
     plans_[static_cast<size_t>(index)]->forward(*this);
     for (const int input : op(index).inputs) {
         const int buffer = output(input).buffer;
@@ -125,8 +183,13 @@ void Compiler::forward_op(int index) {
 }
 
 void Compiler::backward_op(int index) {
-    if (needs_gradient(index) || index + 1 == static_cast<int>(graph_.ops.size()))
-        plans_[static_cast<size_t>(index)]->backward(*this);
+    const bool is_loss = std::holds_alternative<SoftmaxCrossEntropyOp>(op(index).attributes);
+    if (needs_gradient(index) || is_loss) plans_[static_cast<size_t>(index)]->backward(*this);
+}
+
+LossState& Compiler::add_loss() {
+    compiled_.losses.push_back(std::make_unique<LossState>());
+    return *compiled_.losses.back();
 }
 
 bool Compiler::has_fused_relu(int index) const { return fused_relu_.at(static_cast<size_t>(index)); }
@@ -222,20 +285,27 @@ Gradient Compiler::take_gradient(int index) {
     return gradient;
 }
 
-Gradient Compiler::take_gradient_through_relu(int index, const Value& relu_output) {
-    std::vector<Value> parts = take_contributions(index);
-    std::vector<Value> released = parts;
-    bool exclusive = is_last_reader(parts[0]);
-    if (parts.size() > 2) parts = {sum(parts, parts.size() - 1, exclusive), parts.back()};
-    const bool over_second = !exclusive && parts.size() == 2 && is_last_reader(parts[1]);
-    const Value out = exclusive ? parts[0] : over_second ? parts[1] : new_value(parts[0].desc);
-    if (parts.size() == 2) {
-        add_step(std::make_unique<ReluBackwardStep>(out, relu_output, parts[0], parts[1]),
-                 {&out, &relu_output, &parts[0], &parts[1]});
-    } else {
-        add_step(std::make_unique<ReluBackwardStep>(out, relu_output, parts[0]), {&out, &relu_output, &parts[0]});
+GradientParts Compiler::take_gradient_in_two(int index) {
+    const std::vector<Value> all = take_contributions(index);
+    GradientParts parts{.first = all[0], .first_exclusive = is_last_reader(all[0])};
+    if (all.size() > 2) parts.first = sum(all, all.size() - 1, parts.first_exclusive);
+    if (all.size() > 1) {
+        parts.second = all.back();
+        parts.second_exclusive = is_last_reader(all.back());
     }
-    for (const Value& part : released) release(part);
+    for (const Value& part : all) release(part);
+    return parts;
+}
+
+Gradient Compiler::take_gradient_through_relu(int index, const Value& relu_output) {
+    const GradientParts parts = take_gradient_in_two(index);
+    const Value out = parts.first_exclusive ? parts.first : parts.second_exclusive ? *parts.second : new_value(parts.first.desc);
+    if (parts.second) {
+        add_step(std::make_unique<ReluBackwardStep>(out, relu_output, parts.first, *parts.second),
+                 {&out, &relu_output, &parts.first, &*parts.second});
+    } else {
+        add_step(std::make_unique<ReluBackwardStep>(out, relu_output, parts.first), {&out, &relu_output, &parts.first});
+    }
     return {out, true};
 }
 
@@ -253,13 +323,16 @@ Value Compiler::parameter_value(size_t entry, const dnnl::memory::dims& dims) {
 }
 
 Value Compiler::parameter_gradient(size_t entry, const dnnl::memory::dims& dims) {
-    const MemoryDesc desc = parameter_desc(entry, dims);
+    return parameter_gradient(entry, parameter_desc(entry, dims));
+}
+
+Value Compiler::parameter_gradient(size_t entry, const MemoryDesc& desc) {
     return {dnnl::memory(desc, library_.engine, arena_->gradient(entry).data()), desc, Value::kElsewhere};
 }
 
 Value Compiler::value_as(const Value& parameter, const MemoryDesc& desc) {
     if (parameter.desc == desc || planning()) return parameter;
-    const Value copy = new_value(desc);
+    const Value copy = new_value(desc, "weights in another layout");
     reorder(parameter, copy);
     ++compiled_.weight_reorders;
     return copy;
@@ -280,8 +353,9 @@ void Compiler::entries_done(int index) {
 
 // --- steps
 
-Value Compiler::new_value(const MemoryDesc& desc) {
-    const int buffer = compiled_.program->add_buffer(desc.get_size());
+Value Compiler::new_value(const MemoryDesc& desc, std::string_view role) {
+    if (role.empty()) role = compiled_.program->in_backward() ? "gradient" : "output";
+    const int buffer = compiled_.program->add_buffer(desc.get_size(), fmt::format("{} {}", op(current_op_).name, role));
     forward_readers_.push_back(0);
     kept_.push_back(false);
     gradient_readers_.push_back(0);
@@ -297,14 +371,21 @@ Value Compiler::view(const Value& value, const MemoryDesc& desc) {
 
 Value Compiler::as_layout(const Value& value, const MemoryDesc& desc) {
     if (value.desc == desc) return value;
-    const Value copy = new_value(desc);
+    const Value copy = new_value(desc, "in another layout");
     reorder(value, copy);
     ++compiled_.reorders;
     return copy;
 }
 
-void Compiler::add_step(std::unique_ptr<Step> step, std::initializer_list<const Value*> used) {
-    for (const Value* value : used) compiled_.program->touch(value->buffer);
+void Compiler::add_step(std::unique_ptr<Step> step, const std::vector<const Value*>& used) {
+    StepFacts& facts = note_step();
+    facts.what = step->name();
+    facts.implementation = "own";
+    for (const Value* value : used) {
+        compiled_.program->touch(value->buffer);
+        facts.bytes += static_cast<double>(value->desc.get_size());
+    }
+    if (!used.empty()) facts.layout = layout_text(used.front()->desc);
     compiled_.program->add_step(std::move(step), current_op_);
 }
 
@@ -323,16 +404,17 @@ Arguments Compiler::with_scratchpad(const Arguments& arguments, const MemoryDesc
     if (scratchpad.get_size() == 0) return arguments;
     compiled_.scratch_bytes = std::max(compiled_.scratch_bytes, scratchpad.get_size());
     Arguments all = arguments;
-    all.emplace_back(DNNL_ARG_SCRATCHPAD, new_value(scratchpad));
+    all.emplace_back(DNNL_ARG_SCRATCHPAD, new_value(scratchpad, "scratchpad"));
     return all;
 }
 
-void Compiler::add_primitive(const dnnl::primitive& primitive, const Arguments& arguments) {
+void Compiler::add_primitive(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments) {
+    note_primitive(primitive, code, arguments);
     for (const auto& [slot, value] : arguments) compiled_.program->touch(value.buffer);
     compiled_.program->add_step(std::make_unique<PrimitiveStep>(library_.stream, primitive, arguments), current_op_);
 }
 
-void Compiler::add_gradient_step(const dnnl::primitive& primitive, const Arguments& arguments,
+void Compiler::add_gradient_step(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments,
                                  const std::vector<GradientOutput>& outputs) {
     GradientWork write;  // straight to the arena
     GradientWork add;    // aside, then added to the arena
@@ -340,10 +422,11 @@ void Compiler::add_gradient_step(const dnnl::primitive& primitive, const Argumen
     Arguments add_arguments = arguments;
     std::vector<std::pair<Value, Value>> write_copies, add_copies;
     for (const GradientOutput& output : outputs) {
-        const Value target = parameter_gradient(output.entry, output.desc.dims());
-        const Value aside = new_value(target.desc);
+        const Value target =
+            output.arena ? parameter_gradient(output.entry, *output.arena) : parameter_gradient(output.entry, output.desc.dims());
+        const Value aside = new_value(target.desc, "gradient to be added");
         const bool same_layout = output.desc == target.desc;
-        const Value foreign = same_layout ? Value{} : new_value(output.desc);
+        const Value foreign = same_layout ? Value{} : new_value(output.desc, "gradient in another layout");
         write_arguments.emplace_back(output.slot, same_layout ? target : foreign);
         add_arguments.emplace_back(output.slot, same_layout ? aside : foreign);
         if (!same_layout) {
@@ -356,11 +439,48 @@ void Compiler::add_gradient_step(const dnnl::primitive& primitive, const Argumen
         add.sums.push_back({aside, target, physical_count(target.desc)});
     }
     for (const auto& [slot, value] : arguments) compiled_.program->touch(value.buffer);
+    note_primitive(primitive, code, write_arguments);
     write.steps.push_back(std::make_unique<PrimitiveStep>(library_.stream, primitive, write_arguments));
     add.steps.push_back(std::make_unique<PrimitiveStep>(library_.stream, primitive, add_arguments));
     for (const auto& [from, to] : write_copies) write.steps.push_back(copy_step(from, to));
     for (const auto& [from, to] : add_copies) add.steps.push_back(copy_step(from, to));
     compiled_.program->add_step(std::make_unique<GradientStep>(std::move(write), std::move(add)), current_op_);
+}
+
+// --- facts
+
+StepFacts& Compiler::note_step() {
+    StepFacts& facts = compiled_.facts.emplace_back();
+    facts.part = compiled_.program->in_backward() ? StepFacts::Part::backward : StepFacts::Part::forward;
+    facts.group = group_text();
+    return facts;
+}
+
+// The ops whose work one pass does: the batch norm before an addition, the op itself and the ReLU behind it.
+std::string Compiler::group_text() const {
+    std::string group = op(current_op_).name;
+    for (const int input : op(current_op_).inputs) {
+        if (add_after_norm(input) == current_op_ && norm_before_add(current_op_) != nullptr) group = op(input).name + " + " + group;
+    }
+    if (has_fused_relu(current_op_)) group += " + " + op(consumers_[static_cast<size_t>(current_op_)].front()).name;
+    return group == op(current_op_).name ? std::string() : group;
+}
+
+void Compiler::note_primitive(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments) {
+    const auto kind = primitive.get_kind();
+    StepFacts& facts = note_step();
+    facts.what = kind_text(kind) + direction_text(arguments);
+    facts.implementation = code;
+    facts.layout = layouts_text(arguments);
+    facts.is_reorder = kind == dnnl::primitive::kind::reorder;
+    if (facts.is_reorder) facts.group.clear();
+    if (kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::deconvolution ||
+        kind == dnnl::primitive::kind::inner_product) {
+        facts.flop = 2.0 * static_cast<double>(macs_[static_cast<size_t>(current_op_)]) * batch_;
+    }
+    for (const auto& [slot, value] : arguments) {
+        if (slot != DNNL_ARG_SCRATCHPAD) facts.bytes += static_cast<double>(value.desc.get_size());
+    }
 }
 
 std::unique_ptr<Step> Compiler::copy_step(const Value& from, const Value& to) {

@@ -20,6 +20,7 @@
 namespace lockstep::onednn {
 
 class Compiler;
+class NormPlan;
 
 // One op's part of the program. Keeps what backward needs from forward.
 class OpPlan {
@@ -41,18 +42,28 @@ struct Gradient {
     bool exclusive = false;
 };
 
+// The same as two parts that are still to be added, so that whoever reads them anyway can do it.
+struct GradientParts {
+    Value first;
+    std::optional<Value> second;
+    bool first_exclusive = false, second_exclusive = false;
+};
+
 struct GradientOutput {
     int slot = 0;  // DNNL_ARG_DIFF_...
     size_t entry = 0;
     MemoryDesc desc;  // in which the primitive writes it
+    // How the arena's memory is seen where that is no plain or planned layout of the primitive's own dimensions.
+    std::optional<MemoryDesc> arena = std::nullopt;
 };
 
 struct Compiled {
     std::unique_ptr<Program> program;
-    std::unique_ptr<LossState> loss;
-    int reorders = 0;          // layout conversions of activations and their gradients in one step
-    int weight_reorders = 0;   // copies of weights in another layout or type
-    size_t scratch_bytes = 0;  // the largest scratchpad of a primitive
+    std::vector<std::unique_ptr<LossState>> losses;  // the network's own is the last
+    int reorders = 0;                                // layout conversions of activations and their gradients in one step
+    int weight_reorders = 0;                         // copies of weights in another layout or type
+    size_t scratch_bytes = 0;                        // the largest scratchpad of a primitive
+    std::vector<StepFacts> facts;                    // of each step, forward first; op and kind are the executor's to fill in
 };
 
 class Compiler {
@@ -71,7 +82,12 @@ public:
     int batch() const { return batch_; }
     bool training() const { return phase_ == Phase::training; }
     bool planning() const { return arena_ == nullptr; }
-    bool has_fused_relu(int index) const;  // the op applies the ReLU that follows it
+    bool has_fused_relu(int index) const;                                            // the op applies the ReLU that follows it
+    bool active(int index) const { return active_.at(static_cast<size_t>(index)); }  // not so: left out of evaluation
+    // A batch norm and the addition that is its only reader, done in the addition's turn; -1: none.
+    int add_after_norm(int index) const { return add_after_norm_.at(static_cast<size_t>(index)); }
+    NormPlan* norm_before_add(int index) const { return norm_before_add_.at(static_cast<size_t>(index)); }
+    void defer_norm(int add, NormPlan* norm) { norm_before_add_.at(static_cast<size_t>(add)) = norm; }
     bool feeds_loss(int index) const;
     dnnl::memory::dims dims(int index) const;  // (N, C, H, W)
 
@@ -88,6 +104,7 @@ public:
     void set_gradient_desc(int index, const MemoryDesc& desc);  // where it must differ from the output's
     void contribute(int index, const Value& gradient);          // d loss / d output(index), one more part of it
     Gradient take_gradient(int index);                          // the sum of all contributions
+    GradientParts take_gradient_in_two(int index);
     Gradient take_gradient_through_relu(int index, const Value& relu_output);
     void pass_gradients(int from, int to);  // `to` receives all contributions of `from` unchanged
 
@@ -97,15 +114,17 @@ public:
     MemoryDesc parameter_desc(size_t entry, const dnnl::memory::dims& dims) const;  // as it lies in the arena
     Value parameter_value(size_t entry, const dnnl::memory::dims& dims);
     Value parameter_gradient(size_t entry, const dnnl::memory::dims& dims);
+    Value parameter_gradient(size_t entry, const MemoryDesc& desc);
     Value value_as(const Value& parameter, const MemoryDesc& desc);  // the value itself, or a copy made by a step
     void choose_layout(size_t entry, const MemoryDesc& desc);        // planning only
     void entries_done(int index);  // the op's parameters have their gradients after the last step added
 
     // Steps.
-    Value new_value(const MemoryDesc& desc);
+    // `role` for people: "output" in forward and "gradient" in backward unless given.
+    Value new_value(const MemoryDesc& desc, std::string_view role = {});
     Value view(const Value& value, const MemoryDesc& desc);
     Value as_layout(const Value& value, const MemoryDesc& desc);  // the value itself, or a reordered copy
-    void add_step(std::unique_ptr<Step> step, std::initializer_list<const Value*> used);
+    void add_step(std::unique_ptr<Step> step, const std::vector<const Value*>& used);
     void reorder(const Value& from, const Value& to);
     template <typename Primitive>
     void run(const typename Primitive::primitive_desc& desc, const Arguments& arguments);
@@ -114,10 +133,11 @@ public:
     void run_into_gradients(const typename Primitive::primitive_desc& desc, const Arguments& arguments,
                             const std::vector<GradientOutput>& outputs);
     static dnnl::primitive_attr attributes();  // scratchpads are ours
-    LossState& loss() { return *compiled_.loss; }
+    LossState& add_loss();                     // called in graph order
 
 private:
     void decide_fusion();
+    void decide_norms_before_adds();
     void plan_needs();
     void compile_forward();
     void compile_backward();
@@ -125,9 +145,12 @@ private:
     void forward_op(int index);
     void backward_op(int index);
     Arguments with_scratchpad(const Arguments& arguments, const MemoryDesc& scratchpad);
-    void add_primitive(const dnnl::primitive& primitive, const Arguments& arguments);
-    void add_gradient_step(const dnnl::primitive& primitive, const Arguments& arguments,
+    void add_primitive(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments);
+    void add_gradient_step(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments,
                            const std::vector<GradientOutput>& outputs);
+    StepFacts& note_step();  // facts of the step about to be added
+    void note_primitive(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments);
+    std::string group_text() const;
     std::unique_ptr<Step> copy_step(const Value& from, const Value& to);
     std::vector<Value> take_contributions(int index);
     void release(const Value& value);
@@ -142,13 +165,17 @@ private:
     ParameterArena* arena_;
 
     std::vector<FeatureShape> shapes_;
-    std::vector<std::vector<int>> consumers_;
-    std::vector<bool> fused_relu_;  // of a producer
+    std::vector<bool> active_;
+    std::vector<std::vector<int>> consumers_;  // active ones
+    std::vector<bool> fused_relu_;             // of a producer
+    std::vector<int> add_after_norm_;          // of a batch norm
+    std::vector<NormPlan*> norm_before_add_;
     std::vector<std::unique_ptr<OpPlan>> plans_;
     std::vector<ParameterEntry> entries_;
     std::vector<size_t> first_entry_;
     std::vector<size_t> entry_end_;
     std::vector<std::optional<MemoryDesc>> entry_descs_;
+    std::vector<int64_t> macs_;  // of an op, forward, per image
     int current_op_ = 0;
 
     std::vector<Value> outputs_;
@@ -164,13 +191,13 @@ private:
 
 template <typename Primitive>
 void Compiler::run(const typename Primitive::primitive_desc& desc, const Arguments& arguments) {
-    if (!planning()) add_primitive(Primitive(desc), with_scratchpad(arguments, desc.scratchpad_desc()));
+    if (!planning()) add_primitive(Primitive(desc), desc.impl_info_str(), with_scratchpad(arguments, desc.scratchpad_desc()));
 }
 
 template <typename Primitive>
 void Compiler::run_into_gradients(const typename Primitive::primitive_desc& desc, const Arguments& arguments,
                                   const std::vector<GradientOutput>& outputs) {
-    add_gradient_step(Primitive(desc), with_scratchpad(arguments, desc.scratchpad_desc()), outputs);
+    add_gradient_step(Primitive(desc), desc.impl_info_str(), with_scratchpad(arguments, desc.scratchpad_desc()), outputs);
 }
 
 // Layouts a primitive may be asked to work in.

@@ -15,7 +15,9 @@ namespace {
 // In the order of OpAttributes.
 constexpr std::array<std::string_view, std::variant_size_v<OpAttributes>> kKinds{
     "input", "conv",   "batch_norm",      "relu",    "leaky_relu",   "sigmoid", "pool", "global_pool",
-    "add",   "concat", "fully_connected", "dropout", "pad_shortcut", "loss"};
+    "add",   "concat", "fully_connected", "dropout", "pad_shortcut", "loss",    "lrn",  "deconv"};
+
+double ms_since(int64_t start_ns) { return static_cast<double>(now_ns() - start_ns) / 1e6; }
 
 }  // namespace
 
@@ -26,9 +28,10 @@ OnednnExecutor::OnednnExecutor(std::shared_ptr<const Library> library, std::shar
       compiled_(std::move(compiled)),
       batch_(batch),
       phase_(phase),
-      classes_(compiled_.loss->logits.size() / static_cast<size_t>(batch)),
+      classes_(compiled_.losses.back()->logits.size() / static_cast<size_t>(batch)),
       input_count_(static_cast<size_t>(batch * graph.input().channels * graph.input().height * graph.input().width)) {
-    for (const Op& op : graph.ops) ops_.push_back({op.name, std::string(kKinds.at(op.attributes.index()))});
+    for (const Op& op : graph.ops) op_names_.push_back(op.name);
+    name_steps(graph);
     workspace_->reserve(compiled_.program->memory_plan().total_bytes);
 }
 
@@ -53,7 +56,7 @@ void OnednnExecutor::take_labels(std::span<const int32_t> labels) {
                                         label, classes_));
         }
     }
-    std::copy(labels.begin(), labels.end(), compiled_.loss->labels.begin());
+    for (const std::unique_ptr<LossState>& head : compiled_.losses) std::copy(labels.begin(), labels.end(), head->labels.begin());
 }
 
 void OnednnExecutor::run(PlacedStep& placed, const RunContext& context) const {
@@ -61,14 +64,19 @@ void OnednnExecutor::run(PlacedStep& placed, const RunContext& context) const {
         placed.step->run(context);
     } catch (const dnnl::error& error) {
         throw DeviceError(fmt::format("op '{}': oneDNN failed while running: {} (status {})",
-                                      ops_[static_cast<size_t>(placed.op)].name, error.message, static_cast<int>(error.status)));
+                                      op_names_[static_cast<size_t>(placed.op)], error.message, static_cast<int>(error.status)));
     }
 }
 
-// In image order and in double, so that it does not depend on threads.
-double OnednnExecutor::loss_sum() const {
+// Heads are joined image by image; then the sum in image order and in double, so that it does not depend on threads.
+double OnednnExecutor::sum_losses() {
+    std::vector<float>& total = compiled_.losses.back()->losses;
+    for (size_t head = 0; head + 1 < compiled_.losses.size(); ++head) {
+        const LossState& auxiliary = *compiled_.losses[head];
+        for (size_t image = 0; image < total.size(); ++image) total[image] += auxiliary.weight * auxiliary.losses[image];
+    }
     double sum = 0.0;
-    for (const float loss : compiled_.loss->losses) sum += loss;
+    for (const float loss : total) sum += loss;
     return sum;
 }
 
@@ -76,7 +84,7 @@ double OnednnExecutor::forward(const ForwardInput& input) {
     begin(input);
     for (PlacedStep& placed : compiled_.program->forward()) run(placed, context_);
     forward_done_ = true;
-    return loss_sum();
+    return sum_losses();
 }
 
 void OnednnExecutor::backward(bool accumulate, GradientSink* sink) {
@@ -99,18 +107,55 @@ MemoryUse OnednnExecutor::memory() const {
             .weight_reorders = compiled_.weight_reorders};
 }
 
-std::vector<OpTime> OnednnExecutor::time_ops(const ForwardInput& input) {
-    std::vector<OpTime> times;
-    for (const OpName& op : ops_) times.push_back({.name = op.name, .kind = op.kind});
-    begin(input);
-    const auto timed_ms = [&](PlacedStep& placed) {
+void OnednnExecutor::name_steps(const Graph& graph) {
+    auto facts = compiled_.facts.begin();
+    for (const std::vector<PlacedStep>* list : {&compiled_.program->forward(), &compiled_.program->backward()}) {
+        for (const PlacedStep& placed : *list) {
+            const Op& op = graph.ops[static_cast<size_t>(placed.op)];
+            facts->op = op.name;
+            facts->kind = kKinds.at(op.attributes.index());
+            ++facts;
+        }
+    }
+    check(facts == compiled_.facts.end(), "every step has its facts");
+}
+
+double OnednnExecutor::time_list(std::vector<PlacedStep>& list, std::vector<double>& step_ms) const {
+    const int64_t list_start_ns = now_ns();
+    for (PlacedStep& placed : list) {
         const int64_t start_ns = now_ns();
         run(placed, context_);
-        return static_cast<double>(now_ns() - start_ns) / 1e6;
-    };
-    for (PlacedStep& placed : compiled_.program->forward()) times[static_cast<size_t>(placed.op)].forward_ms += timed_ms(placed);
-    for (PlacedStep& placed : compiled_.program->backward()) times[static_cast<size_t>(placed.op)].backward_ms += timed_ms(placed);
+        step_ms.push_back(ms_since(start_ns));
+    }
+    return ms_since(list_start_ns);
+}
+
+StepTimes OnednnExecutor::time_steps(const ForwardInput& input) {
+    StepTimes times;
+    times.step_ms.reserve(compiled_.facts.size());
+    begin(input);
+    times.forward_ms = time_list(compiled_.program->forward(), times.step_ms);
+    times.loss = sum_losses();
+    times.backward_ms = time_list(compiled_.program->backward(), times.step_ms);
+    forward_done_ = false;
     return times;
+}
+
+double OnednnExecutor::time_alone(size_t step, int repeats) {
+    check(bound_to_ == workspace_->data() && bound_to_ != nullptr && repeats >= 1, "time_steps comes before time_alone");
+    forward_done_ = false;
+    library_->use_threads();
+    std::vector<PlacedStep>& forward = compiled_.program->forward();
+    PlacedStep& placed = step < forward.size() ? forward[step] : compiled_.program->backward().at(step - forward.size());
+    run(placed, context_);
+    std::vector<double> times_ms;
+    for (int repeat = 0; repeat < repeats; ++repeat) {
+        const int64_t start_ns = now_ns();
+        run(placed, context_);
+        times_ms.push_back(ms_since(start_ns));
+    }
+    std::nth_element(times_ms.begin(), times_ms.begin() + repeats / 2, times_ms.end());
+    return times_ms[static_cast<size_t>(repeats / 2)];
 }
 
 }  // namespace lockstep::onednn

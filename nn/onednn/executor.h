@@ -19,25 +19,26 @@ public:
     int batch() const override { return batch_; }
     double forward(const ForwardInput& input) override;
     void backward(bool accumulate, GradientSink* sink) override;
-    std::span<const float> logits() const override { return compiled_.loss->logits; }
-    std::span<const float> losses() const override { return compiled_.loss->losses; }
+    std::span<const float> logits() const override { return compiled_.losses.back()->logits; }
+    std::span<const float> losses() const override { return compiled_.losses.back()->losses; }
     MemoryUse memory() const override;
-    std::vector<OpTime> time_ops(const ForwardInput& input) override;
+    std::vector<StepFacts> steps() const override { return compiled_.facts; }
+    StepTimes time_steps(const ForwardInput& input) override;
+    double time_alone(size_t step, int repeats) override;
+    std::vector<PlannedBuffer> memory_plan() const override { return compiled_.program->planned_buffers(); }
 
 private:
-    struct OpName {
-        std::string name, kind;
-    };
-
     void begin(const ForwardInput& input);
     void take_labels(std::span<const int32_t> labels);
     void run(PlacedStep& placed, const RunContext& context) const;
-    double loss_sum() const;
+    double sum_losses();
+    void name_steps(const Graph& graph);
+    double time_list(std::vector<PlacedStep>& list, std::vector<double>& step_ms) const;
 
     std::shared_ptr<const Library> library_;
     std::shared_ptr<Workspace> workspace_;
     Compiled compiled_;
-    std::vector<OpName> ops_;
+    std::vector<std::string> op_names_;
     int batch_;
     Phase phase_;
     size_t classes_;

@@ -1,7 +1,9 @@
 // Where branches meet: add, concat, and the shortcut that pads channels.
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
+#include "nn/onednn/norm.h"
 #include "nn/onednn/op_plans.h"
 #include "nn/onednn/steps.h"
 
@@ -16,6 +18,10 @@ public:
 
     void forward(Compiler& compiler) override {
         const std::vector<int>& inputs = compiler.op(op_).inputs;
+        if (NormPlan* const norm = compiler.norm_before_add(op_); norm != nullptr) {
+            compiler.set_output(op_, norm->forward_with(compiler, compiler.output(addend_of_norm(compiler))));
+            return;
+        }
         const Value& a = compiler.output(inputs[0]);
         const Value b = compiler.as_layout(compiler.output(inputs[1]), a.desc);
         result_ = compiler.may_overwrite(a) ? a : compiler.may_overwrite(b) ? b : compiler.new_value(a.desc);
@@ -29,12 +35,25 @@ public:
     }
 
     void backward(Compiler& compiler) override {
+        if (NormPlan* const norm = compiler.norm_before_add(op_); norm != nullptr) {
+            const int addend = addend_of_norm(compiler);
+            const bool wanted = compiler.needs_gradient(addend);
+            const Value passed = norm->backward_with(compiler, op_, wanted);
+            if (wanted) compiler.contribute(addend, passed);
+            return;
+        }
         const Value gradient = compiler.has_fused_relu(op_) ? compiler.take_gradient_through_relu(op_, result_).value
                                                             : compiler.take_gradient(op_).value;
         for (const int input : compiler.op(op_).inputs) compiler.contribute(input, gradient);
     }
 
 private:
+    // The input that is not the batch norm done in the addition's turn.
+    int addend_of_norm(const Compiler& compiler) const {
+        const std::vector<int>& inputs = compiler.op(op_).inputs;
+        return compiler.add_after_norm(inputs[0]) == op_ ? inputs[1] : inputs[0];
+    }
+
     Value result_;
 };
 
@@ -71,12 +90,13 @@ private:
         const std::vector<int>& inputs = compiler.op(op_).inputs;
         const MemoryDesc& first = compiler.output(inputs[0]).desc;
         const auto type = compiler.library().activation_type();
-        const bool whole_blocks =
-            std::all_of(inputs.begin(), inputs.end(), [&](int input) { return compiler.shape(input).channels % 16 == 0; });
-        for (const auto tag :
-             {dnnl::memory::format_tag::nChw16c, dnnl::memory::format_tag::nChw8c, dnnl::memory::format_tag::nhwc}) {
-            const bool blocked = tag != dnnl::memory::format_tag::nhwc;
-            if (first == MemoryDesc(first.dims(), first.data_type(), tag) && (whole_blocks || !blocked)) {
+        const auto whole_blocks = [&](int64_t block) {
+            return std::all_of(inputs.begin(), inputs.end(),
+                               [&](int input) { return compiler.shape(input).channels % block == 0; });
+        };
+        using Tag = dnnl::memory::format_tag;
+        for (const auto& [tag, block] : {std::pair(Tag::nChw16c, 16), std::pair(Tag::nChw8c, 8), std::pair(Tag::nhwc, 1)}) {
+            if (first == MemoryDesc(first.dims(), first.data_type(), tag) && whole_blocks(block)) {
                 return {compiler.dims(op_), type, tag};
             }
         }

@@ -6,11 +6,12 @@
 
 namespace lockstep::onednn {
 
-struct LossState {
+struct LossState {  // of one head
     float smoothing = 0.0F;
+    float weight = 1.0F;
     std::vector<int32_t> labels;  // N
     std::vector<float> logits;    // (N, classes)
-    std::vector<float> losses;    // N
+    std::vector<float> losses;    // N, before the weight; the last head's become the weighted sum over all
 };
 
 }  // namespace lockstep::onednn

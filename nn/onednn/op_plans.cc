@@ -11,6 +11,8 @@ struct Choose {
     using Plan = std::unique_ptr<OpPlan>;
     Plan operator()(const InputOp&) const { return make_input(op); }
     Plan operator()(const ConvOp& conv) const { return make_convolution(op, conv); }
+    Plan operator()(const DeconvOp& deconv) const { return make_deconvolution(op, deconv); }
+    Plan operator()(const LrnOp& lrn) const { return make_lrn(op, lrn); }
     Plan operator()(const BatchNormOp& norm) const { return make_batch_norm(op, norm); }
     Plan operator()(const ReluOp&) const {
         if (compiler.has_fused_relu(compiler.op(op).inputs[0])) return make_fused_away(op);

@@ -11,6 +11,8 @@ std::unique_ptr<OpPlan> make_op_plan(const Compiler& compiler, int op);  // choo
 
 std::unique_ptr<OpPlan> make_input(int op);
 std::unique_ptr<OpPlan> make_convolution(int op, const ConvOp& conv);
+std::unique_ptr<OpPlan> make_deconvolution(int op, const DeconvOp& deconv);
+std::unique_ptr<OpPlan> make_lrn(int op, const LrnOp& lrn);
 std::unique_ptr<OpPlan> make_fully_connected(int op, const FullyConnectedOp& fc);
 std::unique_ptr<OpPlan> make_batch_norm(int op, const BatchNormOp& norm);
 std::unique_ptr<OpPlan> make_pool(int op, const PoolOp& pool);

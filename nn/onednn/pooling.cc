@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "nn/onednn/op_plans.h"
+#include "nn/onednn/steps.h"
 
 namespace lockstep::onednn {
 
@@ -13,6 +16,41 @@ int64_t pad_after(int64_t input, int64_t count, int64_t kernel, int64_t stride, 
     return needed > pad ? needed : pad;
 }
 
+// In ceil mode the last window of an axis may hang over the padded image. The library then still divides a padding-counting average
+// by the whole kernel; multiplied by these factors, it is divided by the window's part inside the padded image.
+struct OverhangFactors {
+    std::vector<float> rows, columns;  // by output position, kernel / (kernel - overhang)
+
+    static std::vector<float> of_axis(int64_t input, int64_t count, int64_t kernel, int64_t stride, int64_t pad) {
+        std::vector<float> factors;
+        for (int64_t index = 0; index < count; ++index) {
+            const int64_t inside = std::min(kernel, input + pad - (index * stride - pad));
+            factors.push_back(static_cast<float>(kernel) / static_cast<float>(inside));
+        }
+        return factors;
+    }
+};
+
+// Writes the factors of all planes, in plain order.
+class OverhangStep final : public Step {
+public:
+    OverhangStep(Value out, OverhangFactors factors) : out_(std::move(out)), factors_(std::move(factors)) {}
+
+    void run(const RunContext& /*context*/) override {
+        auto* element = static_cast<float*>(out_.memory.get_data_handle());
+        const int64_t planes = out_.desc.dims()[0] * out_.desc.dims()[1];
+        for (int64_t plane = 0; plane < planes; ++plane) {
+            for (const float row : factors_.rows) {
+                for (const float column : factors_.columns) *element++ = row * column;
+            }
+        }
+    }
+
+private:
+    Value out_;
+    OverhangFactors factors_;
+};
+
 class PoolPlan final : public OpPlan {
 public:
     // Without options: the average over the whole map.
@@ -22,6 +60,8 @@ public:
 
 private:
     void prepare(const Compiler& compiler);
+    bool divides_overhang(const Compiler& compiler) const;
+    Value overhang_factors(Compiler& compiler, const MemoryDesc& layout) const;
     bool is_max() const { return pool_.kind == PoolOp::Kind::max; }
 
     std::optional<PoolOp> options_;
@@ -30,7 +70,7 @@ private:
     dnnl::algorithm algorithm_ = dnnl::algorithm::pooling_max;
     dnnl::memory::dims strides_, kernel_, pad_begin_, pad_end_;
     Forward::primitive_desc forward_desc_;
-    Value argmax_;
+    Value argmax_, factors_;
 };
 
 void PoolPlan::prepare(const Compiler& compiler) {
@@ -50,6 +90,27 @@ void PoolPlan::prepare(const Compiler& compiler) {
                 pad_after(in.width, out.width, pool_.kernel_w, pool_.stride_w, pool_.pad_w)};
 }
 
+bool PoolPlan::divides_overhang(const Compiler& compiler) const {
+    if (is_max() || !pool_.count_padding) return false;
+    const FeatureShape& in = compiler.shape(input_);
+    const FeatureShape& out = compiler.shape(op_);
+    const auto overhangs = [](int64_t input, int64_t count, int64_t kernel, int64_t stride, int64_t pad) {
+        return (count - 1) * stride + kernel > input + 2 * pad;
+    };
+    return overhangs(in.height, out.height, pool_.kernel_h, pool_.stride_h, pool_.pad_h) ||
+           overhangs(in.width, out.width, pool_.kernel_w, pool_.stride_w, pool_.pad_w);
+}
+
+Value PoolPlan::overhang_factors(Compiler& compiler, const MemoryDesc& layout) const {
+    const FeatureShape& in = compiler.shape(input_);
+    const FeatureShape& out = compiler.shape(op_);
+    OverhangFactors factors{OverhangFactors::of_axis(in.height, out.height, pool_.kernel_h, pool_.stride_h, pool_.pad_h),
+                            OverhangFactors::of_axis(in.width, out.width, pool_.kernel_w, pool_.stride_w, pool_.pad_w)};
+    const Value plain = compiler.new_value(plain_desc(compiler.dims(op_), dnnl::memory::data_type::f32));
+    compiler.add_step(std::make_unique<OverhangStep>(plain, std::move(factors)), {&plain});
+    return compiler.as_layout(plain, with_type(layout, dnnl::memory::data_type::f32));
+}
+
 void PoolPlan::forward(Compiler& compiler) {
     prepare(compiler);
     const Value& input = compiler.output(input_);
@@ -65,12 +126,21 @@ void PoolPlan::forward(Compiler& compiler) {
         arguments.emplace_back(DNNL_ARG_WORKSPACE, argmax_);
     }
     compiler.run<Forward>(forward_desc_, arguments);
+    if (divides_overhang(compiler)) {
+        factors_ = overhang_factors(compiler, result.desc);
+        compiler.add_step(std::make_unique<MultiplyStep>(result, result, factors_), {&result, &factors_});
+    }
     compiler.set_output(op_, result);
 }
 
 void PoolPlan::backward(Compiler& compiler) {
     if (!compiler.needs_gradient(input_)) return;
-    const Value gradient = compiler.take_gradient(op_).value;
+    Value gradient = compiler.take_gradient(op_).value;
+    if (divides_overhang(compiler)) {
+        const Value scaled = compiler.new_value(gradient.desc);
+        compiler.add_step(std::make_unique<MultiplyStep>(scaled, gradient, factors_), {&scaled, &gradient, &factors_});
+        gradient = scaled;
+    }
     const Value result = compiler.new_value(compiler.gradient_desc(input_));
     const Backward::primitive_desc desc({algorithm_, result.desc, gradient.desc, strides_, kernel_, pad_begin_, pad_end_},
                                         Compiler::attributes(), compiler.library().engine, forward_desc_);

@@ -30,8 +30,9 @@ void Workspace::reserve(size_t bytes) {
     buffer_ = pool_.allocate(bytes);
 }
 
-int Program::add_buffer(size_t bytes) {
+int Program::add_buffer(size_t bytes, std::string name) {
     lives_.push_back({.bytes = bytes, .first_use = -1, .last_use = -1});
+    buffer_names_.push_back(std::move(name));
     return static_cast<int>(lives_.size()) - 1;
 }
 
@@ -56,6 +57,20 @@ void Program::add_step(std::unique_ptr<Step> step, int op) {
 PlacedStep* Program::last_backward_step() { return backward_.empty() ? nullptr : &backward_.back(); }
 
 void Program::finish() { plan_ = plan_memory(lives_); }
+
+std::vector<PlannedBuffer> Program::planned_buffers() const {
+    std::vector<PlannedBuffer> buffers;
+    for (size_t index = 0; index < lives_.size(); ++index) {
+        const BufferLife& life = lives_[index];
+        if (life.first_use < 0 || life.bytes == 0) continue;
+        buffers.push_back({.name = buffer_names_[index],
+                           .bytes = life.bytes,
+                           .offset = plan_.offsets[index],
+                           .first_step = static_cast<size_t>(life.first_use),
+                           .last_step = static_cast<size_t>(life.last_use)});
+    }
+    return buffers;
+}
 
 void Program::bind(std::byte* workspace) {
     for (Binding& binding : bindings_) {

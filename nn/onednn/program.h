@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "nn/onednn/kernels/elementwise.h"
 #include "nn/onednn/library.h"
 #include "nn/onednn/memory_plan.h"
+#include "nn/program_facts.h"
 
 namespace lockstep::onednn {
 
@@ -35,6 +37,7 @@ class Step {
 public:
     virtual ~Step() = default;
     virtual void run(const RunContext& context) = 0;
+    virtual std::string_view name() const { return "own kernel"; }  // what it does, for people
 };
 
 using Arguments = std::vector<std::pair<int, Value>>;  // DNNL_ARG_... -> value
@@ -72,7 +75,7 @@ private:
 class Program {
 public:
     // --- while compiling: steps are numbered in the order they are added, forward first
-    int add_buffer(size_t bytes);
+    int add_buffer(size_t bytes, std::string name);
     // A tensor in a buffer. It must be touched by every step that uses it.
     Value add_value(const dnnl::engine& engine, const MemoryDesc& desc, int buffer);
     void begin_backward() { in_backward_ = true; }
@@ -87,7 +90,7 @@ public:
     std::vector<PlacedStep>& forward() { return forward_; }
     std::vector<PlacedStep>& backward() { return backward_; }
     const MemoryPlan& memory_plan() const { return plan_; }
-    size_t buffer_bytes(int buffer) const { return lives_[static_cast<size_t>(buffer)].bytes; }
+    std::vector<PlannedBuffer> planned_buffers() const;  // those that any step uses
 
 private:
     struct Binding {
@@ -98,6 +101,7 @@ private:
     std::vector<PlacedStep> forward_;
     std::vector<PlacedStep> backward_;
     std::vector<BufferLife> lives_;
+    std::vector<std::string> buffer_names_;
     std::vector<Binding> bindings_;
     MemoryPlan plan_;
     bool in_backward_ = false;

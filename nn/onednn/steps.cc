@@ -87,7 +87,7 @@ void LossStep::run(const RunContext& /*context*/) {
 LossGradientStep::LossGradientStep(const LossState& state, Value gradient) : state_(state), gradient_(std::move(gradient)) {}
 
 void LossGradientStep::run(const RunContext& /*context*/) {
-    softmax_gradients(state_.logits, state_.labels, state_.smoothing, floats(gradient_));
+    softmax_gradients(state_.logits, state_.labels, state_.smoothing, state_.weight, floats(gradient_));
 }
 
 DropoutFactorsStep::DropoutFactorsStep(Value factors, int op, float probability)

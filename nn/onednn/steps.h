@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "nn/onednn/kernels/pad_shortcut.h"
@@ -16,6 +17,7 @@ class AddStep final : public Step {
 public:
     AddStep(Value out, Value a, Value b);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "add"; }
 
 private:
     Value out_, a_, b_;
@@ -26,6 +28,7 @@ class AddReluStep final : public Step {
 public:
     AddReluStep(Value out, Value a, Value b);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "add and ReLU"; }
 
 private:
     Value out_, a_, b_;
@@ -37,6 +40,7 @@ class ReluBackwardStep final : public Step {
 public:
     ReluBackwardStep(Value out, Value y, Value gradient, std::optional<Value> second = std::nullopt);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "ReLU gradient"; }
 
 private:
     Value out_, y_, gradient_;
@@ -72,6 +76,7 @@ public:
     };
     StatisticsStep(Value mean, Value variance, Targets targets, int64_t batch, int64_t values_per_channel);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "batch statistics"; }
 
 private:
     Value mean_, variance_;
@@ -85,6 +90,7 @@ class InputStep final : public Step {
 public:
     InputStep(dnnl::stream stream, dnnl::primitive reorder, Value images, Arguments arguments);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "images to their layout"; }
 
 private:
     Value images_;
@@ -95,6 +101,7 @@ class LossStep final : public Step {
 public:
     LossStep(LossState& state, Value logits);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "softmax and loss"; }
 
 private:
     LossState& state_;
@@ -105,6 +112,7 @@ class LossGradientStep final : public Step {
 public:
     LossGradientStep(const LossState& state, Value gradient);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "softmax and loss gradient"; }
 
 private:
     const LossState& state_;
@@ -116,6 +124,7 @@ class DropoutFactorsStep final : public Step {
 public:
     DropoutFactorsStep(Value factors, int op, float probability);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "dropout factors"; }
 
 private:
     Value factors_;
@@ -129,6 +138,7 @@ class MultiplyStep final : public Step {
 public:
     MultiplyStep(Value out, Value a, Value factors);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "multiply"; }
 
 private:
     Value out_, a_, factors_;
@@ -140,6 +150,7 @@ public:
     enum class Direction : uint8_t { forward, backward };
     PadShortcutStep(const PadShortcut& shape, Direction direction, Value from, Value to);
     void run(const RunContext& context) override;
+    std::string_view name() const override { return "pad shortcut"; }
 
 private:
     PadShortcut shape_;

@@ -1,5 +1,5 @@
 // Batch normalisation (arXiv:1502.03167): y = scale * (x - mean) / sqrt(variance + epsilon) + shift, per channel over (N, H, W).
-// Training uses the batch's own mean and biased variance; evaluation the running ones.
+// Training uses the batch's own mean and biased variance; evaluation the running ones. Without `affine`, scale 1 and shift 0.
 #include <cmath>
 #include <utility>
 
@@ -9,13 +9,14 @@ namespace lockstep::reference {
 
 namespace {
 
-enum Slot : size_t { kScale = 0, kShift = 1, kMean = 2, kVariance = 3 };
+enum Slot : size_t { kScale = 0, kShift = 1, kMean = 2, kVariance = 3 };  // the statistics come first where there is no scale
 
 class BatchNorm final : public Node {
 public:
     BatchNorm(NodeContext context, const BatchNormOp& op)
         : context_(std::move(context)),
           epsilon_(op.epsilon),
+          affine_(op.affine),
           channels_(context_.output.shape.channels),
           values_per_channel_(context_.output.batch * context_.output.plane()),
           statistics_(static_cast<size_t>(channels_)) {}
@@ -43,7 +44,9 @@ private:
         double mean = 0.0, variance = 0.0, inverse_deviation = 0.0;  // variance: biased
     };
 
-    double parameter(Slot slot, int64_t channel) const { return context_.parameters[slot].value[static_cast<size_t>(channel)]; }
+    const Parameter& place(Slot slot) const { return context_.parameters[affine_ ? slot : slot - kMean]; }
+    double parameter(Slot slot, int64_t channel) const { return place(slot).value[static_cast<size_t>(channel)]; }
+    double scale(int64_t channel) const { return affine_ ? parameter(kScale, channel) : 1.0; }
 
     template <typename Body>
     void for_each_element(int64_t channel, const Body& body) const {
@@ -69,8 +72,8 @@ private:
     }
 
     void normalise(int64_t channel, const Statistics& own) const {
-        const double factor = parameter(kScale, channel) * own.inverse_deviation;
-        const double shift = parameter(kShift, channel);
+        const double factor = scale(channel) * own.inverse_deviation;
+        const double shift = affine_ ? parameter(kShift, channel) : 0.0;
         for_each_element(channel, [&](size_t element) {
             context_.output.value[element] = static_cast<float>((context_.input().value[element] - own.mean) * factor + shift);
         });
@@ -91,14 +94,16 @@ private:
         });
         if (context_.input().wants_gradient()) {
             const auto count = static_cast<double>(values_per_channel_);
-            const double factor = parameter(kScale, channel) * own.inverse_deviation;
+            const double factor = scale(channel) * own.inverse_deviation;
             for_each_element(channel, [&](size_t element) {
                 const double centred = gradient[element] - shift_gradient / count - normal(element) * scale_gradient / count;
                 add_to(context_.input().gradient[element], factor * centred);
             });
         }
-        store(gradient_slot(kScale, channel), scale_gradient, accumulate);
-        store(gradient_slot(kShift, channel), shift_gradient, accumulate);
+        if (affine_) {
+            store(gradient_slot(kScale, channel), scale_gradient, accumulate);
+            store(gradient_slot(kShift, channel), shift_gradient, accumulate);
+        }
         store_statistics(channel, own, accumulate);
     }
 
@@ -110,12 +115,11 @@ private:
         store(gradient_slot(kVariance, channel), images * unbiased, accumulate);
     }
 
-    float& gradient_slot(Slot slot, int64_t channel) const {
-        return context_.parameters[slot].gradient[static_cast<size_t>(channel)];
-    }
+    float& gradient_slot(Slot slot, int64_t channel) const { return place(slot).gradient[static_cast<size_t>(channel)]; }
 
     NodeContext context_;
     double epsilon_;
+    bool affine_;
     int64_t channels_;
     int64_t values_per_channel_;
     std::vector<Statistics> statistics_;  // of the last forward, by channel

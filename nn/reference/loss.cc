@@ -1,5 +1,6 @@
 // Softmax cross-entropy with label smoothing s over K classes: with p = softmax(logits) and target
-// t = (1 - s) [k = label] + s / K, loss = -sum t log p and d loss / d logit = p - t (arXiv:1512.00567, section 7).
+// t = (1 - s) [k = label] + s / K, loss = -sum t log p and d loss / d logit = p - t (arXiv:1512.00567, section 7), both times the
+// weight of an auxiliary loss.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -21,13 +22,14 @@ public:
         : context_(std::move(context)),
           classes_(context_.input().shape.channels),
           smoothing_(op.label_smoothing),
+          weight_(op.weight),
           labels_(static_cast<size_t>(context_.output.batch)) {}
 
     void forward(const ForwardInput& input) override {
         std::ranges::copy(input.labels, labels_.begin());
         for (size_t image = 0; image < labels_.size(); ++image) {
             require_label(image);
-            context_.output.value[image] = labels_[image] == kNoImage ? 0.0F : static_cast<float>(loss_of(image));
+            context_.output.value[image] = labels_[image] == kNoImage ? 0.0F : static_cast<float>(weight_ * loss_of(image));
         }
     }
 
@@ -37,7 +39,7 @@ public:
             const std::span<float> gradient = row(context_.input().gradient, image);
             const double normaliser = log_sum_exp(logits);
             for (size_t k = 0; k < logits.size(); ++k) {
-                add_to(gradient[k], std::exp(logits[k] - normaliser) - target(image, k));
+                add_to(gradient[k], weight_ * (std::exp(logits[k] - normaliser) - target(image, k)));
             }
         }
     }
@@ -82,6 +84,7 @@ private:
     NodeContext context_;
     int64_t classes_;
     double smoothing_;
+    double weight_;
     std::vector<int32_t> labels_;  // of the last forward
 };
 

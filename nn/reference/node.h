@@ -52,7 +52,9 @@ public:
 
 std::unique_ptr<Node> make_input(NodeContext context);
 std::unique_ptr<Node> make_convolution(NodeContext context, const ConvOp& op);
+std::unique_ptr<Node> make_deconvolution(NodeContext context, const DeconvOp& op);
 std::unique_ptr<Node> make_batch_norm(NodeContext context, const BatchNormOp& op);
+std::unique_ptr<Node> make_lrn(NodeContext context, const LrnOp& op);
 std::unique_ptr<Node> make_leaky_relu(NodeContext context, float slope);  // slope 0: ReLU
 std::unique_ptr<Node> make_sigmoid(NodeContext context);
 std::unique_ptr<Node> make_dropout(NodeContext context, const DropoutOp& op);

@@ -11,14 +11,17 @@ namespace {
 
 struct Window {  // the part of a pooling window inside the image
     int64_t row_begin, row_end, column_begin, column_end;
+    int64_t padded_count;  // of its part inside the padded image
     int64_t count() const { return (row_end - row_begin) * (column_end - column_begin); }
 };
 
 Window window_at(const PoolOp& op, const FeatureShape& image, int64_t row, int64_t column) {
     const int64_t top = row * op.stride_h - op.pad_h;
     const int64_t left = column * op.stride_w - op.pad_w;
+    const int64_t height = std::min(top + op.kernel_h, image.height + op.pad_h) - top;
+    const int64_t width = std::min(left + op.kernel_w, image.width + op.pad_w) - left;
     return {std::max<int64_t>(top, 0), std::min(top + op.kernel_h, image.height), std::max<int64_t>(left, 0),
-            std::min(left + op.kernel_w, image.width)};
+            std::min(left + op.kernel_w, image.width), height * width};
 }
 
 // Visits the outputs of one (image, channel) plane with their windows.
@@ -110,7 +113,7 @@ public:
 
 private:
     double divisor(const Window& window) const {
-        return static_cast<double>(op_.count_padding ? op_.kernel_h * op_.kernel_w : window.count());
+        return static_cast<double>(op_.count_padding ? window.padded_count : window.count());
     }
 
     template <typename Body>

@@ -22,6 +22,8 @@ std::unique_ptr<Node> make_node(const Op& op, NodeContext context) {
         NodeContext context;
         std::unique_ptr<Node> operator()(const InputOp& /*op*/) { return reference::make_input(std::move(context)); }
         std::unique_ptr<Node> operator()(const ConvOp& op) { return reference::make_convolution(std::move(context), op); }
+        std::unique_ptr<Node> operator()(const DeconvOp& op) { return reference::make_deconvolution(std::move(context), op); }
+        std::unique_ptr<Node> operator()(const LrnOp& op) { return reference::make_lrn(std::move(context), op); }
         std::unique_ptr<Node> operator()(const BatchNormOp& op) { return reference::make_batch_norm(std::move(context), op); }
         std::unique_ptr<Node> operator()(const ReluOp& /*op*/) { return reference::make_leaky_relu(std::move(context), 0.0F); }
         std::unique_ptr<Node> operator()(const LeakyReluOp& op) { return reference::make_leaky_relu(std::move(context), op.slope); }
@@ -47,7 +49,12 @@ std::unique_ptr<Node> make_node(const Op& op, NodeContext context) {
 class ReferenceExecutor final : public Executor {
 public:
     ReferenceExecutor(const Graph& graph, int batch, Phase phase, const ParameterArena& arena, int threads)
-        : batch_(batch), phase_(phase) {
+        : batch_(batch),
+          phase_(phase),
+          active_(ops_of_last_loss(graph)),
+          logits_op_(graph.ops.back().inputs.front()),
+          losses_(static_cast<size_t>(batch)) {
+        if (phase == Phase::training) active_.assign(graph.ops.size(), true);
         place_activations(infer_shapes(graph));
         place_parameters(graph, arena);
         make_nodes(graph, arena, threads);
@@ -58,10 +65,12 @@ public:
     double forward(const ForwardInput& input) override {
         check(input.images.size() == activations_.front().value.size(), "forward: images do not fill the executor's batch");
         check(input.labels.size() == static_cast<size_t>(batch_), "forward: one label per image");
-        for (const std::unique_ptr<Node>& node : nodes_) node->forward(input);
+        for (size_t op = 0; op < nodes_.size(); ++op) {
+            if (active_[op]) nodes_[op]->forward(input);
+        }
         forward_done_ = true;
-        const std::span<const float> all = losses();
-        return std::accumulate(all.begin(), all.end(), 0.0);
+        sum_losses();
+        return std::accumulate(losses_.begin(), losses_.end(), 0.0);
     }
 
     void backward(bool accumulate, GradientSink* sink) override {
@@ -75,8 +84,8 @@ public:
         }
     }
 
-    std::span<const float> logits() const override { return activations_[activations_.size() - 2].value; }
-    std::span<const float> losses() const override { return activations_.back().value; }
+    std::span<const float> logits() const override { return activations_[static_cast<size_t>(logits_op_)].value; }
+    std::span<const float> losses() const override { return losses_; }
 
     MemoryUse memory() const override {
         const size_t bytes = value_memory_.byte_count() + gradient_memory_.byte_count();
@@ -84,6 +93,14 @@ public:
     }
 
 private:
+    // Over all heads; each node has put in its weight.
+    void sum_losses() {
+        std::ranges::fill(losses_, 0.0F);
+        for (const size_t op : loss_ops_) {
+            for (size_t image = 0; active_[op] && image < losses_.size(); ++image) losses_[image] += activations_[op].value[image];
+        }
+    }
+
     void place_activations(const std::vector<FeatureShape>& shapes) {
         int64_t total = 0;
         for (const FeatureShape& shape : shapes) total += batch_ * shape.count();
@@ -125,11 +142,16 @@ private:
                 context.parameters.push_back({.value = arena.value(entry), .gradient = arena.gradient(entry)});
             }
             nodes_.push_back(make_node(graph.ops[op], std::move(context)));
+            if (std::holds_alternative<SoftmaxCrossEntropyOp>(graph.ops[op].attributes)) loss_ops_.push_back(op);
         }
     }
 
     int batch_;
     Phase phase_;
+    std::vector<bool> active_;  // by op: all in training, without the auxiliary heads in evaluation
+    int logits_op_;
+    std::vector<size_t> loss_ops_;
+    std::vector<float> losses_;  // of the last forward
     bool forward_done_ = false;
     Buffer value_memory_;
     Buffer gradient_memory_;

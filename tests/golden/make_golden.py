@@ -51,20 +51,28 @@ ORDINARY = {"bn_scale": [1.0, 0.5], "bn_shift": [0.0, 0.25], "fc_weight": 1.0}
 # reaches on the same numbers, measured like the test does.
 # - ResNet-50, one step: each channel's shift is moved by the multiple of 1/128 below 1/4 that keeps zero farthest from all its
 #   values (`shift_moves`, a letter a channel).
+# - AlexNet, VGG-A and the paper's GoogLeNet, one step: the same with the shift or bias of every layer in front of a ReLU. They have max pools in
+#   number, which bend where two values of a window are equal: the images are those of the first salt whose `pool_margin`, the smallest
+#   lead of a positive maximum, is SMALLEST_LEAD.
 # - ResNet-20, ten steps, whose weights move: each step takes the first batch of a numbered row that keeps SMALLEST_MARGIN (`salts`).
 MOVE_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 MOVES = (torch.arange(64, dtype=torch.float64) - 32) / 128
 SMALLEST_MARGIN = 1e-5
+SMALLEST_LEAD = 2e-6
 TOLERANCE = 1e-4  # of the test: single precision must meet it too
 
 
-def parameter(name, shape, start):
+def norm_names(model):
+    return {name for name, module in model.named_modules() if isinstance(module, torch.nn.BatchNorm2d)}
+
+
+def parameter(name, shape, start, is_norm):
     u = noise(name, math.prod(shape))
     if len(shape) >= 2:  # activations keep their scale through ReLU
         value = u * np.float32(math.sqrt(6.0 / math.prod(shape[1:])))
         if name == "fc.weight":
             value = value * np.float32(start["fc_weight"])
-    elif name == "fc.bias":
+    elif not is_norm:
         value = u * np.float32(0.125)
     elif name.endswith(".weight"):
         value = np.float32(start["bn_scale"][0]) + u * np.float32(start["bn_scale"][1])
@@ -76,9 +84,10 @@ def parameter(name, shape, start):
 
 
 def fill(model, start):
+    norms = norm_names(model)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
-            tensor.copy_(parameter(name, tuple(tensor.shape), start))
+            tensor.copy_(parameter(name, tuple(tensor.shape), start, name.rpartition(".")[0] in norms))
 
 
 def batch(prefix, images, size, classes):
@@ -138,8 +147,11 @@ def move_off_bends(model, images):
 
 
 def gradients(model, images, labels):
-    logits = model(images)
-    loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    answers = model(images)
+    heads = answers if isinstance(answers, tuple) else (answers,)  # the network's own first, then auxiliary ones
+    logits = heads[0]
+    loss = sum(weight * torch.nn.functional.cross_entropy(head, labels, reduction="sum")
+               for head, weight in zip(heads, (1.0, 0.3, 0.3)))
     loss.backward()
     return {"loss": loss.item(), "logits": numbers(logits),
             "gradients": {name: summary(name, tensor.grad) for name, tensor in model.named_parameters()}}
@@ -153,19 +165,22 @@ def error(actual, golden, count, floor):
                [abs(a - b) / max(abs(b), norm / math.sqrt(count)) for a, b in pairs])
 
 
-def norm_of_pair(golden, name):
+def norm_of_pair(golden, name, norms):
     """A batch norm's scale and shift are measured as one vector (the reason stands in the test)."""
     stem = name.rpartition(".")[0]
-    norms = [golden["gradients"][other]["norm"] for other in (f"{stem}.weight", f"{stem}.bias") if other in golden["gradients"]]
-    return golden["gradients"][name]["norm"] if stem == "fc" else math.hypot(*norms)
+    if stem not in norms:
+        return golden["gradients"][name]["norm"]
+    return math.hypot(*(golden["gradients"][f"{stem}.{part}"]["norm"] for part in ("weight", "bias")))
 
 
 def gradient_error(model, actual, golden):
     wanted = np.array(golden["logits"])
     errors = [abs(actual["loss"] - golden["loss"]) / golden["loss"],
               np.linalg.norm(np.array(actual["logits"]) - wanted) / np.linalg.norm(wanted)]
+    norms = norm_names(model)
     for name, tensor in model.named_parameters():
-        errors.append(error(actual["gradients"][name], golden["gradients"][name], tensor.numel(), norm_of_pair(golden, name)))
+        floor = norm_of_pair(golden, name, norms)
+        errors.append(error(actual["gradients"][name], golden["gradients"][name], tensor.numel(), floor))
     return float(max(errors))
 
 
@@ -181,6 +196,142 @@ def resnet50_gradients(size):
     single_error = gradient_error(model, gradients(single, images.float(), labels), golden)
     return {"batch": images_per_batch, "image_size": size, "classes": 1000, "start": start, "shift_moves": letters,
             "relu_margin": margin, "fp32_error": single_error, **golden}
+
+
+HIDDEN = 256  # instead of 4096 features in the classifiers of AlexNet and VGG
+
+
+def with_small_classifier(model, places, features):
+    """The classifier takes the last feature map as it is."""
+    model.avgpool = torch.nn.Identity()
+    for place, (before, after) in zip(places, ((features, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 10))):
+        model.classifier[place] = torch.nn.Linear(before, after)
+    return model
+
+
+def small_alexnet(size):
+    return with_small_classifier(torchvision.models.alexnet(), (1, 4, 6), 256 * {64: 1}[size])
+
+
+def small_vgg_a(size):
+    return with_small_classifier(torchvision.models.vgg11(), (0, 3, 6), 512 * {32: 1}[size])
+
+
+def paper_head(self, x):
+    """The auxiliary head with the paper's pool: 5x5 at stride 3, or the whole map where that is smaller."""
+    x = self.conv(torch.nn.functional.avg_pool2d(x, min(5, x.shape[2]), 3))
+    return self.fc2(torch.nn.functional.relu(self.fc1(torch.flatten(x, 1))))
+
+
+LRN_ALPHA = 1.0  # of GoogLeNet, so that its effect is seen
+
+
+def paper_googlenet(size):
+    """torchvision's GoogLeNet made into the paper's: biases for batch norms, 5x5 convolutions, local response normalisation."""
+    model = torchvision.models.googlenet(num_classes=10, aux_logits=True, transform_input=False, init_weights=False)
+    sys.modules["torchvision.models.googlenet"].InceptionAux.forward = paper_head
+    for name, module in list(model.named_modules()):
+        if name.endswith("conv") and isinstance(module, torch.nn.Conv2d):
+            block = model.get_submodule(name.rpartition(".")[0])
+            kernel, padding = (5, 2) if "branch3.1" in name else (module.kernel_size, module.padding)
+            block.conv = torch.nn.Conv2d(module.in_channels, module.out_channels, kernel, module.stride, padding)
+            block.bn = torch.nn.Identity()
+    norm = torch.nn.LocalResponseNorm(5, LRN_ALPHA)
+    model.maxpool1 = torch.nn.Sequential(model.maxpool1, norm)
+    model.maxpool2 = torch.nn.Sequential(norm, model.maxpool2)
+    model.maxpool4 = torch.nn.MaxPool2d(3, 2, ceil_mode=True)
+    for head in (model.aux1, model.aux2):
+        head.fc1 = torch.nn.Linear(128 * {64: 1}[size], 1024)
+    return model
+
+
+def without_dropout(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model
+
+
+def in_front_of_relu(model):
+    """Batch norms; layers with a bias of their own but for the last of each head."""
+    kinds = (torch.nn.BatchNorm2d, torch.nn.Conv2d, torch.nn.Linear)
+    last = ("classifier.6", "fc", "aux1.fc2", "aux2.fc2")
+    return [(name, module) for name, module in model.named_modules()
+            if isinstance(module, kinds) and module.bias is not None and name not in last]
+
+
+def lead_of(pool, values):
+    """The smallest lead of a positive maximum over the second largest of its window.
+
+    No bends are two zeros, because ReLU stops both, and two pixels that are equal in all channels because the pool before them saw the
+    same maxima (GoogLeNet's smallest maps): whichever is taken, the gradients are the same.
+    """
+    pads = []
+    for axis in (3, 2):
+        room = values.shape[axis] + 2 * pool.padding - pool.kernel_size
+        pads += [pool.padding, pool.padding + (-room % pool.stride if pool.ceil_mode else 0)]
+    padded = torch.nn.functional.pad(values, pads, value=-math.inf)
+    windows = padded.unfold(2, pool.kernel_size, pool.stride).unfold(3, pool.kernel_size, pool.stride).flatten(4)
+    largest = windows.topk(2, dim=4)[0]
+    lead = largest[..., 0] - largest[..., 1]
+    return lead[(largest[..., 0] > 0) & (lead > 1e-12)].min().item()
+
+
+def move_layers_off_bends(model, images):
+    """As move_off_bends, for every layer in front of a ReLU. Returns the letters, the smallest margin and the smallest lead."""
+    letters, margins, leads, handles = {}, [], [], []
+
+    def mover(name):
+        def move(module, _, values):
+            of_channels = [margins_of(channel) for channel in values.transpose(0, 1).flatten(1)]
+            chosen = torch.tensor([int(margin.argmax()) for margin in of_channels])
+            letters[name + ".bias"] = "".join(MOVE_LETTERS[index] for index in chosen)
+            margins.append(min(margin.max().item() for margin in of_channels))
+            module.bias += MOVES[chosen]
+            return values + MOVES[chosen].reshape(1, -1, *(1,) * (values.dim() - 2))
+
+        return move
+
+    for name, module in in_front_of_relu(model):
+        handles.append(module.register_forward_hook(mover(name)))
+    for module in model.modules():
+        if isinstance(module, torch.nn.MaxPool2d):
+            handles.append(module.register_forward_pre_hook(lambda pool, inputs: leads.append(lead_of(pool, inputs[0]))))
+    with torch.no_grad():
+        model(images)
+    for handle in handles:
+        handle.remove()
+    return letters, min(margins), min(leads)
+
+
+def classic_gradients(arch, make, size):
+    for salt in range(1000):
+        model = without_dropout(make(size)).double().train()
+        fill(model, APART)
+        images, labels = batch(f"{arch}.{salt}", 2, size, 10)
+        letters, margin, lead = move_layers_off_bends(model, images)
+        if lead >= SMALLEST_LEAD:
+            break
+    single = copy.deepcopy(model).float()
+    golden = gradients(model, images, labels)
+    single_error = gradient_error(model, gradients(single, images.float(), labels), golden)
+    return {"batch": 2, "image_size": size, "classes": 10, "hidden": HIDDEN, "start": APART, "salt": salt, "shift_moves": letters,
+            "relu_margin": margin, "pool_margin": lead, "fp32_error": single_error, **golden}
+
+
+def evaluation(arch, variant, make, size):
+    """Logits and loss with running statistics 0 and 1; no gradients, so no bends either."""
+    model = make(num_classes=10, aux_logits=False, init_weights=False).double().eval()
+    fill(model, APART)
+    images, labels = batch(arch, 2, size, 10)
+    answers = []
+    with torch.no_grad():
+        for kind in (torch.float64, torch.float32):
+            logits = copy.deepcopy(model).to(kind)(images.to(kind))
+            answers.append((logits, torch.nn.functional.cross_entropy(logits, labels, reduction="sum").item()))
+    (logits, loss), (single, _) = answers
+    return {"batch": 2, "image_size": size, "classes": 10, "start": APART, "variant": variant, "loss": loss,
+            "fp32_error": ((single - logits).norm() / logits.norm()).item(), "logits": numbers(logits)}
 
 
 class BasicBlock(torch.nn.Module):
@@ -279,7 +430,8 @@ def resnet20_steps(size):
 
 
 def write(name, golden):
-    print(f"{name}: nearest to a bend {golden['relu_margin']:.1e}; single precision differs by {golden['fp32_error']:.1e}")
+    bend = f"nearest to a bend {golden['relu_margin']:.1e}; " if "relu_margin" in golden else ""
+    print(f"{name}: {bend}single precision differs by {golden['fp32_error']:.1e}")
     if golden["fp32_error"] > TOLERANCE:
         raise SystemExit(f"{name}: single precision misses {TOLERANCE:g}, so the test would too; choose other start values")
     golden["made_by"] = f"make_golden.py, PyTorch {torch.__version__}, torchvision {torchvision.__version__}, double precision"
@@ -290,8 +442,15 @@ def write(name, golden):
 
 def main():
     torch.set_num_threads(2)
-    makers = {"resnet50": resnet50_gradients, "resnet20_sgd": resnet20_steps}
-    for name in sys.argv[1:] or ("resnet50_64", "resnet50_224", "resnet20_sgd_16", "resnet20_sgd_32"):
+    makers = {"resnet50": resnet50_gradients, "resnet20_sgd": resnet20_steps,
+              "alexnet": lambda size: classic_gradients("alexnet", small_alexnet, size),
+              "vgg_a": lambda size: classic_gradients("vgg_a", small_vgg_a, size),
+              "googlenet": lambda size: {"variant": "lrn", "lrn_alpha": LRN_ALPHA,
+                                         **classic_gradients("googlenet", paper_googlenet, size)},
+              "googlenet_evaluation": lambda size: evaluation("googlenet", "bn_no_aux", torchvision.models.googlenet, size),
+              "inception_v3_evaluation": lambda size: evaluation("inception_v3", "no_aux", torchvision.models.inception_v3, size)}
+    for name in sys.argv[1:] or ("resnet50_64", "resnet50_224", "resnet20_sgd_16", "resnet20_sgd_32", "alexnet_64", "vgg_a_32",
+                                 "googlenet_64", "googlenet_evaluation_64", "inception_v3_evaluation_107"):
         network, _, size = name.rpartition("_")
         write(f"{name}.json", makers[network](int(size)))
 

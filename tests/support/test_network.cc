@@ -41,7 +41,7 @@ TestBatch random_batch(const Graph& graph, int batch, uint64_t seed) {
 
 TestNetwork::TestNetwork(Graph graph, const TestNetworkOptions& options)
     : graph_(std::move(graph)),
-      backend_(make_backend(options.backend, {.threads = options.threads})),
+      backend_(make_backend(options.backend, {.threads = options.threads, .fusion = options.fusion})),
       arena_(backend_->plan_parameters(graph_, options.batch), pool_, pool_, options.state_buffers),
       training_(backend_->compile(graph_, options.batch, Phase::training, arena_)),
       batch_(random_batch(graph_, options.batch, options.seed)) {

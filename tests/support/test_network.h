@@ -17,6 +17,7 @@ struct TestNetworkOptions {
     int threads = 1;
     uint64_t seed = 1;
     int state_buffers = 0;  // of an optimizer
+    Fusion fusion = Fusion::all;
 };
 
 struct TestBatch {

@@ -52,6 +52,11 @@ void run_loop(int64_t count, const Body& body) {
     parallel_ranges(count, kSmallestPiece, [&](int64_t begin, int64_t end) { loop(body, begin, end); });
 }
 
+// value where `passes`, else 0. By bits: as a condition, the compiler makes a branch of it, which costs four times the loop.
+[[gnu::always_inline]] inline float where(bool passes, float value) {
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & (0U - static_cast<uint32_t>(passes)));
+}
+
 template <typename T>
 T* as(const Operand& operand) {
     return static_cast<T*>(operand.data);
@@ -88,20 +93,15 @@ void add_relu(const Operand& out, const Operand& a, const Operand& b, int64_t co
 
 void relu_backward(const Operand& out, const Operand& y, const Operand& gradient, int64_t count) {
     with_type_of(out, [&]<typename T>(T) {
-        run_loop(count, [to = as<T>(out), mask = as<T>(y), from = as<T>(gradient)](int64_t i) [[gnu::always_inline]] {
-            const float value = load(from[i]);
-            store(to[i], load(mask[i]) > 0.0F ? value : 0.0F);
-        });
+        run_loop(count, [to = as<T>(out), mask = as<T>(y), from = as<T>(gradient)](int64_t i)
+                            [[gnu::always_inline]] { store(to[i], where(load(mask[i]) > 0.0F, load(from[i]))); });
     });
 }
 
 void relu_backward(const Operand& out, const Operand& y, const Operand& gradient_a, const Operand& gradient_b, int64_t count) {
     with_type_of(out, [&]<typename T>(T) {
         run_loop(count, [to = as<T>(out), mask = as<T>(y), a = as<T>(gradient_a), b = as<T>(gradient_b)](int64_t i)
-                            [[gnu::always_inline]] {
-                                const float sum = load(a[i]) + load(b[i]);
-                                store(to[i], load(mask[i]) > 0.0F ? sum : 0.0F);
-                            });
+                            [[gnu::always_inline]] { store(to[i], where(load(mask[i]) > 0.0F, load(a[i]) + load(b[i]))); });
     });
 }
 

@@ -34,7 +34,7 @@ float row_loss(std::span<const float> row, int32_t label, float smoothing) {
     return static_cast<float>(loss);
 }
 
-void row_gradient(std::span<const float> row, int32_t label, float smoothing, float* gradient) {
+void row_gradient(std::span<const float> row, int32_t label, float smoothing, float weight, float* gradient) {
     if (label < 0) {
         std::fill_n(gradient, row.size(), 0.0F);
         return;
@@ -45,6 +45,8 @@ void row_gradient(std::span<const float> row, int32_t label, float smoothing, fl
         gradient[index] = static_cast<float>(std::exp(row[index] - normaliser) - everywhere);
     }
     gradient[label] -= 1.0F - smoothing;
+    if (weight == 1.0F) return;
+    for (size_t index = 0; index < row.size(); ++index) gradient[index] *= weight;
 }
 
 template <typename Work>  // work(row, its logits)
@@ -64,9 +66,11 @@ void softmax_losses(std::span<const float> logits, std::span<const int32_t> labe
     });
 }
 
-void softmax_gradients(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, float* gradients) {
+void softmax_gradients(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, float weight,
+                       float* gradients) {
     for_each_row(logits, labels.size(), [&](int64_t row, std::span<const float> values) {
-        row_gradient(values, labels[static_cast<size_t>(row)], smoothing, gradients + row * static_cast<int64_t>(values.size()));
+        row_gradient(values, labels[static_cast<size_t>(row)], smoothing, weight,
+                     gradients + row * static_cast<int64_t>(values.size()));
     });
 }
 

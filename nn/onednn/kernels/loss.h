@@ -10,7 +10,8 @@ namespace lockstep::onednn {
 // losses[row] = log(sum exp(logit)) - sum(target * logit); 0 for label -1.
 void softmax_losses(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, std::span<float> losses);
 
-// gradients[row] = softmax(logits[row]) - target; zeros for label -1.
-void softmax_gradients(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, float* gradients);
+// gradients[row] = weight * (softmax(logits[row]) - target); zeros for label -1.
+void softmax_gradients(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, float weight,
+                       float* gradients);
 
 }  // namespace lockstep::onednn

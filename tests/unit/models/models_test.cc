@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -66,9 +67,16 @@ TEST(Models, ResNet50Takes4Point09GigaMultiplyAddsPerImage) {
     EXPECT_NEAR(static_cast<double>(forward_macs_per_image(cifar("resnet20"))), 40.8e6, 0.01 * 40.8e6);
 }
 
+int64_t smallest_image(const std::string& arch) {
+    const std::map<std::string, int64_t> sizes{
+        {"alexnet", 63}, {"vgg_a", 32}, {"vgg16", 32}, {"googlenet", 32}, {"inception_v3", 75}};
+    const auto own = sizes.find(arch);
+    return own == sizes.end() ? 16 : own->second;
+}
+
 TEST(Models, EveryModelBuildsForTheSmallestUsefulImage) {
     for (const std::string& arch : model_names()) {
-        const Graph graph = build_model({.arch = arch, .num_classes = 3, .image_size = 16, .channels = 1});
+        const Graph graph = build_model({.arch = arch, .num_classes = 3, .image_size = smallest_image(arch), .channels = 1});
         EXPECT_EQ(class_count(graph), 3) << arch;
         EXPECT_EQ(graph.name, arch);
         EXPECT_EQ(graph.input().channels, 1) << arch;
@@ -121,6 +129,8 @@ TEST(Models, TheVariantPlacesTheStride) {
     EXPECT_EQ(shape_of(build_model({.arch = "resnet50", .variant = "v1"}), "layer2.0.conv1"), (FeatureShape{128, 28, 28}));
     EXPECT_THROW(build_model({.arch = "resnet18", .variant = "v1"}), ConfigError);
     EXPECT_THROW(build_model({.arch = "resnet50", .variant = "v2"}), ConfigError);
+    EXPECT_EQ(model_variants("resnet50"), (std::vector<std::string>{"v1.5", "v1"}));
+    EXPECT_EQ(model_variants("resnet18"), std::vector<std::string>{});
 }
 
 TEST(Models, InitialValuesFollowTheRecipe) {

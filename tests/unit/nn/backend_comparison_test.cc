@@ -23,6 +23,7 @@ std::vector<NetworkCase> compared_networks() {
     add("tiny_bn", {.arch = "tiny_bn", .num_classes = 10, .image_size = 17}, 3);
     add("mnist_cnn", {.arch = "mnist_cnn", .num_classes = 10, .image_size = 28, .channels = 1}, 2);
     add("resnet20", {.arch = "resnet20", .num_classes = 10, .image_size = 16, .label_smoothing = 0.1F}, 4);
+    add("cifar10_full_sigmoid_bn", {.arch = "cifar10_full_sigmoid_bn", .num_classes = 10, .image_size = 32}, 3);
     // Eight values per channel in the last batch norms: with two, rounding differences would be magnified a hundredfold.
     add("resnet18", {.arch = "resnet18", .num_classes = 17, .image_size = 16}, 8);
     return cases;

@@ -83,12 +83,45 @@ void add_convolutions(std::vector<NetworkCase>& cases) {
         one_op("conv_batch_of_one", ConvOp{.out_channels = 5, .kernel_h = 3, .kernel_w = 3, .pad_h = 1, .pad_w = 1}, {.batch = 1}));
 }
 
+void add_deconvolutions(std::vector<NetworkCase>& cases) {
+    cases.push_back(one_op("deconv_bias", DeconvOp{.out_channels = 5, .kernel_h = 3, .kernel_w = 3, .bias = true}));
+    const DeconvOp doubling{.out_channels = 3,
+                            .kernel_h = 3,
+                            .kernel_w = 3,
+                            .stride_h = 2,
+                            .stride_w = 2,
+                            .pad_h = 1,
+                            .pad_w = 1,
+                            .output_pad_h = 1,
+                            .output_pad_w = 1};
+    cases.push_back(one_op("deconv_output_pad", doubling));
+    DeconvOp grouped = doubling;
+    grouped.out_channels = 6;
+    grouped.groups = 2;
+    grouped.bias = true;
+    cases.push_back(one_op("deconv_groups", grouped));
+    cases.push_back(one_op(
+        "deconv_uneven_axes",
+        DeconvOp{.out_channels = 2, .kernel_h = 2, .kernel_w = 4, .stride_w = 3, .pad_h = 1, .pad_w = 2, .output_pad_w = 2}));
+    cases.push_back(
+        one_op("deconv_16_channels",
+               DeconvOp{.out_channels = 8, .kernel_h = 4, .kernel_w = 4, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1},
+               {.channels = 16}));
+}
+
 void add_normalisation_and_elementwise(std::vector<NetworkCase>& cases) {
     cases.push_back(one_op("batch_norm", BatchNormOp{}, {.batch = 3}));
     cases.push_back(one_op("batch_norm_large_epsilon", BatchNormOp{.epsilon = 0.5F}, {.channels = 17}));
     cases.push_back(around("batch_norm_relu", bending_frame(), [](Graph& graph, int from) {
         return graph.add("relu", ReluOp{}, {graph.add("bn", BatchNormOp{}, {from})});
     }));
+    cases.push_back(one_op("batch_norm_without_scale", BatchNormOp{.affine = false}, {.channels = 8, .batch = 3}));
+    cases.push_back(around("batch_norm_without_scale_relu", bending_frame(), [](Graph& graph, int from) {
+        return graph.add("relu", ReluOp{}, {graph.add("bn", BatchNormOp{.affine = false}, {from})});
+    }));
+    cases.push_back(one_op("lrn", LrnOp{.size = 5, .alpha = 2.0F}, {.channels = 8}));
+    cases.push_back(one_op("lrn_odd_channels", LrnOp{.size = 3, .alpha = 0.5F, .beta = 0.6F, .k = 2.0F}, {.channels = 5}));
+    cases.push_back(one_op("lrn_wider_than_the_channels", LrnOp{.size = 7, .alpha = 1.0F}, {.channels = 3}));
     cases.push_back(one_op("relu", ReluOp{}, bending_frame()));
     cases.push_back(one_op("leaky_relu", LeakyReluOp{.slope = 0.2F}, bending_frame()));
     cases.push_back(one_op("sigmoid", SigmoidOp{}));
@@ -143,6 +176,18 @@ void add_joins(std::vector<NetworkCase>& cases) {
         const int sixteen = graph.add("sixteen", ConvOp{.out_channels = 16}, {from});
         return graph.add("concat", ConcatOp{}, {five, from, sixteen});
     }));
+    cases.push_back(around("concat_of_whole_blocks", {.channels = 8}, [](Graph& graph, int from) {
+        const int sixteen = graph.add("sixteen", ConvOp{.out_channels = 16}, {from});
+        const int twenty_four = graph.add("twenty_four", ConvOp{.out_channels = 24}, {from});
+        return graph.add("concat", ConcatOp{}, {twenty_four, from, sixteen});
+    }));
+    cases.push_back(around("auxiliary_loss", {}, [conv](Graph& graph, int from) {
+        const int shared = graph.add("shared", SigmoidOp{}, {graph.add("conv", conv, {from})});
+        const int head = graph.add("head", GlobalAveragePoolOp{}, {shared});
+        const int logits = graph.add("head.fc", FullyConnectedOp{.out_features = 5}, {head});
+        graph.add("head.loss", SoftmaxCrossEntropyOp{.label_smoothing = 0.1F, .weight = 0.3F}, {logits});
+        return graph.add("deeper", conv, {shared});
+    }));
     cases.push_back(one_op("pad_shortcut", PadShortcutOp{.out_channels = 8, .stride = 2}));
     cases.push_back(one_op("pad_shortcut_odd", PadShortcutOp{.out_channels = 17, .stride = 1}, {.channels = 16}));
     cases.push_back(one_op("pad_shortcut_stride_only", PadShortcutOp{.out_channels = 4, .stride = 3}));
@@ -157,6 +202,7 @@ void add_joins(std::vector<NetworkCase>& cases) {
 std::vector<NetworkCase> network_cases() {
     std::vector<NetworkCase> cases;
     add_convolutions(cases);
+    add_deconvolutions(cases);
     add_normalisation_and_elementwise(cases);
     add_pools(cases);
     add_joins(cases);

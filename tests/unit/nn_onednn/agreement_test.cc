@@ -1,4 +1,6 @@
 // The oneDNN backend against the plain loops of the reference backend: same parameters, images and labels.
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "models/models.h"
@@ -15,9 +17,9 @@ constexpr double kTolerance = 1e-4;
 // Both backends on the same numbers: every parameter copied through the plain layout.
 class Pair {
 public:
-    Pair(const Graph& graph, int batch, int threads)
+    Pair(const Graph& graph, int batch, int threads, Fusion fusion = Fusion::all)
         : reference_(graph, {.backend = "reference", .batch = batch, .threads = threads}),
-          onednn_(graph, {.backend = "onednn", .batch = batch, .threads = threads}) {}
+          onednn_(graph, {.backend = "onednn", .batch = batch, .threads = threads, .fusion = fusion}) {}
 
     void expect_equal_step(bool accumulate = false) {
         const double reference_loss = reference_.forward();
@@ -119,16 +121,49 @@ Graph residual_network(int64_t channels) {
     return graph;
 }
 
-class Residual : public ::testing::TestWithParam<int64_t> {};
+class Residual : public ::testing::TestWithParam<std::tuple<int64_t, Fusion>> {};
 
 TEST_P(Residual, BranchesEqualTheReference) {
-    Pair pair(residual_network(GetParam()), 4, 1);
+    const auto [channels, fusion] = GetParam();
+    Pair pair(residual_network(channels), 4, 1, fusion);
     pair.expect_equal_step(false);
     pair.expect_equal_step(true);
     pair.expect_equal_evaluation(5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Channels, Residual, ::testing::Values(5, 8, 16));
+INSTANTIATE_TEST_SUITE_P(Channels, Residual,
+                         ::testing::Combine(::testing::Values(5, 8, 16),
+                                            ::testing::Values(Fusion::off, Fusion::bn_relu, Fusion::all)));
+
+// A batch norm that others read too, two of them in one addition, an addition of the same thing twice, one without ReLU: what must
+// not be fused, or not with the wrong one.
+Graph network_of_near_misses() {
+    Graph graph{.name = "near_misses"};
+    graph.add("input", InputOp{.channels = 3, .height = 6, .width = 6}, {});
+    const auto norm = [&](const std::string& name, int from) {
+        return graph.add(name + ".bn", BatchNormOp{}, {graph.add(name + ".conv", conv_of(16, 3, 1), {from})});
+    };
+    const auto relu = [&](const std::string& name, int from) { return graph.add(name, ReluOp{}, {from}); };
+    int top = relu("relu0", norm("first", 0));
+    const int shared = norm("shared", top);
+    top = relu("relu1", graph.add("add1", AddOp{}, {shared, norm("only", top)}));
+    top = relu("relu2", graph.add("add2", AddOp{}, {top, shared}));
+    const int twice = norm("twice", top);
+    top = relu("relu3", graph.add("add3", AddOp{}, {twice, twice}));
+    top = graph.add("add4", AddOp{}, {norm("no_relu", top), top});
+    top = relu("relu5", graph.add("add5", AddOp{}, {norm("left", top), norm("right", top)}));
+    top = graph.add("pool", GlobalAveragePoolOp{}, {top});
+    graph.add("loss", SoftmaxCrossEntropyOp{}, {graph.add("fc", FullyConnectedOp{.out_features = 5}, {top})});
+    return graph;
+}
+
+TEST(Fusion, NearMissesEqualTheReference) {
+    for (const Fusion fusion : {Fusion::off, Fusion::bn_relu, Fusion::all}) {
+        Pair pair(network_of_near_misses(), 3, 2, fusion);
+        pair.expect_equal_step(false);
+        pair.expect_equal_step(true);
+    }
+}
 
 }  // namespace
 }  // namespace lockstep::testing_support

@@ -109,7 +109,7 @@ TEST(SoftmaxLoss, IsFiniteForHugeLogitsAndZeroForEmptySlots) {
     const std::vector<int32_t> labels{0, -1};
     std::vector<float> losses(2), gradients(6);
     softmax_losses(logits, labels, 0.0F, losses);
-    softmax_gradients(logits, labels, 0.0F, gradients.data());
+    softmax_gradients(logits, labels, 0.0F, 1.0F, gradients.data());
     EXPECT_FLOAT_EQ(losses[0], 0.0F);
     EXPECT_EQ(losses[1], 0.0F);
     for (const float gradient : gradients) EXPECT_NEAR(gradient, 0.0F, 1e-6F);
@@ -118,7 +118,7 @@ TEST(SoftmaxLoss, IsFiniteForHugeLogitsAndZeroForEmptySlots) {
 TEST(SoftmaxLoss, GradientsOfARowSumToZeroUnderSmoothing) {
     const std::vector<float> logits{0.1F, -0.5F, 2.0F};
     std::vector<float> gradients(3);
-    softmax_gradients(logits, std::vector<int32_t>{2}, 0.1F, gradients.data());
+    softmax_gradients(logits, std::vector<int32_t>{2}, 0.1F, 1.0F, gradients.data());
     EXPECT_NEAR(gradients[0] + gradients[1] + gradients[2], 0.0F, 1e-6F);
 }
 

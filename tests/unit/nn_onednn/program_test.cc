@@ -92,20 +92,6 @@ TEST(Program, LabelsOutsideTheClassesAreADataError) {
     EXPECT_THROW(network.forward(), DataError);
 }
 
-TEST(Program, OpTimesCoverEveryOp) {
-    TestNetwork network = network_of({.arch = "resnet20", .num_classes = 10, .image_size = 32}, 4);
-    const std::vector<OpTime> times = network.training().time_ops(network.batch().input());
-    ASSERT_EQ(times.size(), network.graph().ops.size());
-    double forward_ms = 0.0, backward_ms = 0.0;
-    for (const OpTime& time : times) {
-        forward_ms += time.forward_ms;
-        backward_ms += time.backward_ms;
-    }
-    EXPECT_EQ(times[1].kind, "conv");
-    EXPECT_GT(forward_ms, 0.0);
-    EXPECT_GT(backward_ms, 0.0);
-}
-
 // Runs where the CPU has bf16 arithmetic; elsewhere the promise is the refusal.
 TEST(Program, Bf16StepsAreNearFp32OrRefused) {
     const Graph graph = build_model({.arch = "resnet20", .num_classes = 10, .image_size = 32});

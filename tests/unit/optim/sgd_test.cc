@@ -18,6 +18,13 @@ ParameterEntry entry(const std::string& name, ParameterKind kind, Shape shape, i
     return made;
 }
 
+// A statistic that keeps more of its past than the others.
+ParameterEntry slow_average(const std::string& name) {
+    ParameterEntry made = entry(name, ParameterKind::bn_mean, {16});
+    made.spec.keep = 0.999F;
+    return made;
+}
+
 // One entry of every kind; the large one spans several chunks.
 ParameterArena make_arena() {
     HeapPool pool;
@@ -25,7 +32,7 @@ ParameterArena make_arena() {
         {entry("fc.weight", ParameterKind::weight, {10, 33}), entry("fc.bias", ParameterKind::bias, {10}, 6),
          entry("bn.weight", ParameterKind::bn_scale, {16}), entry("bn.bias", ParameterKind::bn_shift, {16}),
          entry("bn.running_mean", ParameterKind::bn_mean, {16}), entry("bn.running_var", ParameterKind::bn_variance, {16}),
-         entry("conv.weight", ParameterKind::weight, {200, 100, 3, 1})},
+         slow_average("other.running_mean"), entry("conv.weight", ParameterKind::weight, {200, 100, 3, 1})},
         pool, pool, 1);
 }
 
@@ -57,7 +64,8 @@ struct PlainSgd {
                 const auto spot = static_cast<size_t>(at);
                 const double mean_gradient = static_cast<double>(arena.gradients()[spot]) / images;
                 if (is_statistic(place.spec.kind)) {
-                    values[spot] = options.statistics_keep * values[spot] + (1.0 - options.statistics_keep) * mean_gradient;
+                    const double keep = place.spec.keep;
+                    values[spot] = keep * values[spot] + (1.0 - keep) * mean_gradient;
                     continue;
                 }
                 const double gradient = mean_gradient + decay(place.spec.kind) * values[spot];
@@ -271,7 +279,6 @@ TEST(Sgd, ContinuesBitEquallyFromItsStateAndScalars) {
 TEST(Sgd, RefusesWhatItCannotHonour) {
     EXPECT_THROW(make_sgd({.momentum = 1.0}, 1), ConfigError);
     EXPECT_THROW(make_sgd({.weight_decay = -1.0}, 1), ConfigError);
-    EXPECT_THROW(make_sgd({.statistics_keep = 2.0}, 1), ConfigError);
     EXPECT_THROW(make_sgd({}, 1)->restore_scalars({{"beta2", 0.99}}), DataError);
     ParameterArena arena = make_arena();
     EXPECT_THROW(make_sgd({.folded = true}, 1)->step(arena, {.rate = 0.0}), ConfigError);

@@ -1,0 +1,199 @@
+#include "nn/onednn/norm.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "nn/onednn/steps.h"
+
+namespace lockstep::onednn {
+
+namespace {
+
+float* floats(const Value& value) { return static_cast<float*>(value.memory.get_data_handle()); }
+void* data(const Value& value) { return value.memory.get_data_handle(); }
+void* data(const std::optional<Value>& value) { return value ? data(*value) : nullptr; }
+uint8_t* bits(const std::optional<Value>& value) { return static_cast<uint8_t*>(data(value)); }
+
+MemoryDesc bytes_desc(size_t bytes) {
+    return {{static_cast<int64_t>(bytes)}, dnnl::memory::data_type::u8, dnnl::memory::format_tag::a};
+}
+MemoryDesc floats_desc(size_t count) {
+    return {{static_cast<int64_t>(count)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
+}
+
+struct NormTensors {
+    Value source, scale, shift, mean, variance, scratch;
+    std::optional<Value> mask;
+};
+
+class NormForwardStep final : public Step {
+public:
+    NormForwardStep(const NormShape& shape, float epsilon, NormTensors tensors, std::optional<Value> addend, Value result)
+        : shape_(shape), epsilon_(epsilon), tensors_(std::move(tensors)), addend_(std::move(addend)), result_(std::move(result)) {}
+
+    void run(const RunContext& /*context*/) override {
+        norm_forward(shape_, {.source = data(tensors_.source),
+                              .addend = data(addend_),
+                              .result = data(result_),
+                              .mask = bits(tensors_.mask),
+                              .scale = floats(tensors_.scale),
+                              .shift = floats(tensors_.shift),
+                              .mean = floats(tensors_.mean),
+                              .variance = floats(tensors_.variance),
+                              .epsilon = epsilon_,
+                              .scratch = floats(tensors_.scratch)});
+    }
+    std::string_view name() const override {
+        return addend_ ? "batch norm, add, ReLU" : tensors_.mask ? "batch norm, ReLU" : "batch norm";
+    }
+
+private:
+    NormShape shape_;
+    float epsilon_;
+    NormTensors tensors_;
+    std::optional<Value> addend_;
+    Value result_;
+};
+
+struct NormGradients {
+    Value gradient;
+    std::optional<Value> second, passed;
+    Value source_gradient, scale_gradient, shift_gradient;
+};
+
+class NormBackwardStep final : public Step {
+public:
+    NormBackwardStep(const NormShape& shape, float epsilon, NormTensors tensors, NormGradients gradients)
+        : shape_(shape), epsilon_(epsilon), tensors_(std::move(tensors)), gradients_(std::move(gradients)) {}
+
+    void run(const RunContext& context) override {
+        norm_backward(shape_, {.source = data(tensors_.source),
+                               .gradient = data(gradients_.gradient),
+                               .second_gradient = data(gradients_.second),
+                               .mask = bits(tensors_.mask),
+                               .passed = data(gradients_.passed),
+                               .source_gradient = data(gradients_.source_gradient),
+                               .scale = floats(tensors_.scale),
+                               .mean = floats(tensors_.mean),
+                               .variance = floats(tensors_.variance),
+                               .scale_gradient = floats(gradients_.scale_gradient),
+                               .shift_gradient = floats(gradients_.shift_gradient),
+                               .accumulate = context.accumulate,
+                               .epsilon = epsilon_,
+                               .scratch = floats(tensors_.scratch)});
+    }
+    std::string_view name() const override { return "batch norm gradient"; }
+
+private:
+    NormShape shape_;
+    float epsilon_;
+    NormTensors tensors_;
+    NormGradients gradients_;
+};
+
+void use(std::vector<const Value*>& used, const std::optional<Value>& value) {
+    if (value) used.push_back(&*value);
+}
+
+}  // namespace
+
+std::optional<NormShape> norm_shape(const MemoryDesc& desc) {
+    using Tag = dnnl::memory::format_tag;
+    const bool known_type = desc.data_type() == dnnl::memory::data_type::f32 || desc.data_type() == dnnl::memory::data_type::bf16;
+    if (!known_type || desc.dims().size() != 4) return std::nullopt;
+    for (const auto& [tag, block] : {std::pair{Tag::nChw8c, int64_t{8}}, std::pair{Tag::nChw16c, int64_t{16}}}) {
+        const dnnl::memory::dims dims = desc.dims();
+        if (dims[1] % block != 0 || desc != MemoryDesc(dims, desc.data_type(), tag)) continue;
+        return NormShape{
+            .images = dims[0], .channels = dims[1], .pixels = dims[2] * dims[3], .block = block, .type = core_type(desc)};
+    }
+    return std::nullopt;
+}
+
+bool uses_own_norm(const Compiler& compiler, const MemoryDesc& source) {
+    return compiler.training() && compiler.library().options.fusion == Fusion::all && norm_shape(source).has_value();
+}
+
+Value NormPlan::parameter(Compiler& compiler, Entry entry) const {
+    return compiler.parameter_value(compiler.first_entry(op_) + entry, {shape_.channels});
+}
+
+Value NormPlan::add_forward(Compiler& compiler, const std::optional<Value>& addend, bool relu) {
+    mean_ = compiler.new_value(floats_desc(static_cast<size_t>(shape_.channels)), "mean");
+    variance_ = compiler.new_value(floats_desc(static_cast<size_t>(shape_.channels)), "variance");
+    if (relu) mask_ = compiler.new_value(bytes_desc(shape_.mask_bytes()), "ReLU mask");
+    const Value scratch = compiler.new_value(floats_desc(shape_.scratch_floats()), "sums");
+    compiler.keep(source_);
+    const Value result = addend && compiler.may_overwrite(*addend) ? *addend : compiler.new_value(source_.desc);
+    const NormTensors tensors{source_, parameter(compiler, kScale), parameter(compiler, kShift), mean_, variance_, scratch, mask_};
+    std::vector<const Value*> used{&source_, &result, &tensors.scale, &tensors.shift, &mean_, &variance_, &scratch};
+    use(used, addend);
+    use(used, mask_);
+    compiler.add_step(std::make_unique<NormForwardStep>(shape_, epsilon_, tensors, addend, result), used);
+    return result;
+}
+
+void NormPlan::forward(Compiler& compiler) {
+    input_ = compiler.op(op_).inputs[0];
+    source_ = compiler.output(input_);
+    shape_ = *norm_shape(source_.desc);
+    if (compiler.add_after_norm(op_) >= 0) {
+        compiler.keep(source_);
+        compiler.set_output(op_, source_);  // nobody but the addition reads it, and that knows better
+    } else {
+        compiler.set_output(op_, add_forward(compiler, std::nullopt, compiler.has_fused_relu(op_)));
+    }
+}
+
+Value NormPlan::forward_with(Compiler& compiler, const Value& addend) {
+    return add_forward(compiler, compiler.as_layout(addend, source_.desc), true);
+}
+
+// The gradients of `from`, through the ReLU, into the batch norm; what the ReLU lets pass goes to the addend too.
+std::optional<Value> NormPlan::add_backward(Compiler& compiler, int from, bool wants_passed) {
+    const GradientParts parts = compiler.take_gradient_in_two(from);
+    std::vector<Value> free;  // may be overwritten
+    if (parts.first_exclusive) free.push_back(parts.first);
+    if (parts.second_exclusive) free.push_back(*parts.second);
+    const auto next_place = [&] {
+        if (free.empty()) return compiler.new_value(source_.desc);
+        const Value place = free.front();
+        free.erase(free.begin());
+        return place;
+    };
+    NormGradients gradients{.gradient = parts.first, .second = parts.second};
+    if (wants_passed) gradients.passed = next_place();
+    gradients.source_gradient = next_place();
+    const size_t first = compiler.first_entry(op_);
+    gradients.scale_gradient = compiler.parameter_gradient(first + kScale, {shape_.channels});
+    gradients.shift_gradient = compiler.parameter_gradient(first + kShift, {shape_.channels});
+    const Value scratch = compiler.new_value(floats_desc(shape_.scratch_floats()), "sums");
+    const NormTensors tensors{source_, parameter(compiler, kScale), parameter(compiler, kShift), mean_, variance_, scratch, mask_};
+    std::vector<const Value*> used{&source_, &gradients.gradient, &gradients.source_gradient, &mean_, &variance_, &scratch};
+    use(used, gradients.second);
+    use(used, gradients.passed);
+    use(used, mask_);
+    compiler.add_step(std::make_unique<NormBackwardStep>(shape_, epsilon_, tensors, gradients), used);
+    compiler.contribute(input_, gradients.source_gradient);
+    return gradients.passed;
+}
+
+Value NormPlan::backward_with(Compiler& compiler, int add, bool addend_wants_gradient) {
+    return add_backward(compiler, add, addend_wants_gradient).value_or(Value{});
+}
+
+void NormPlan::backward(Compiler& compiler) {
+    if (compiler.add_after_norm(op_) < 0) add_backward(compiler, op_, false);
+    finish_parameters(compiler);
+}
+
+void NormPlan::finish_parameters(Compiler& compiler) {
+    const size_t first = compiler.first_entry(op_);
+    const StatisticsStep::Targets targets{compiler.parameter_gradient(first + kMean, {shape_.channels}),
+                                          compiler.parameter_gradient(first + kVariance, {shape_.channels})};
+    compiler.add_step(std::make_unique<StatisticsStep>(mean_, variance_, targets, shape_.images, shape_.images * shape_.pixels),
+                      {&mean_, &variance_});
+    compiler.entries_done(op_);
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,45 @@
+// Batch norm in training by our own kernels, alone or with the addition behind it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "nn/onednn/compiler.h"
+#include "nn/onednn/kernels/batch_norm.h"
+
+namespace lockstep::onednn {
+
+// The kernels' view of a tensor; empty when they do not know its layout.
+std::optional<NormShape> norm_shape(const MemoryDesc& desc);
+
+// Whether the batch norm `op`, whose input lies in `source`, is computed by them: in training, with compute.fusion = all.
+bool uses_own_norm(const Compiler& compiler, const MemoryDesc& source);
+
+// A batch norm's part of the program. With an addition behind it (Compiler::norm_before_add) both are done in the addition's turn,
+// by forward_with and backward_with; in its own turn the batch norm then does what is left.
+class NormPlan {
+public:
+    NormPlan(int op, const BatchNormOp& norm) : op_(op), epsilon_(norm.epsilon) {}
+
+    void forward(Compiler& compiler);                             // sets the output of the batch norm
+    Value forward_with(Compiler& compiler, const Value& addend);  // the addition's result, ReLU included
+    void backward(Compiler& compiler);
+    Value backward_with(Compiler& compiler, int add, bool addend_wants_gradient);  // the addend's gradient where wanted
+
+private:
+    enum Entry : size_t { kScale, kShift, kMean, kVariance };
+
+    Value parameter(Compiler& compiler, Entry entry) const;
+    Value add_forward(Compiler& compiler, const std::optional<Value>& addend, bool relu);
+    std::optional<Value> add_backward(Compiler& compiler, int from, bool wants_passed);
+    void finish_parameters(Compiler& compiler);
+
+    int op_;
+    float epsilon_;
+    int input_ = 0;
+    NormShape shape_;
+    Value source_, mean_, variance_;
+    std::optional<Value> mask_;
+};
+
+}  // namespace lockstep::onednn
