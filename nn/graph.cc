@@ -71,6 +71,7 @@ std::vector<bool> ops_of_last_loss(const Graph& graph) {
     std::vector<bool> needed(graph.ops.size(), false);
     needed.back() = true;
     for (size_t index = graph.ops.size(); index-- > 0;) {
+        if (!needed[index]) continue;
         for (const int input : graph.ops[index].inputs) needed[static_cast<size_t>(input)] = true;
     }
     return needed;

@@ -68,7 +68,7 @@ protected:
 };
 
 TEST_P(Mpirun, HoldsTheContractAndEndsInOrder) {
-    expect_passes(fmt::format("*CommunicatorContract.*/{}_{}", GetParam(), kRanks), 12);
+    expect_passes(fmt::format("*CommunicatorContract.*/{}_{}", GetParam(), kRanks), 13);
     EXPECT_EQ(outcome_.exit_code, 0) << outcome_.output;
 }
 
