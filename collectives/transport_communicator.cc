@@ -202,10 +202,9 @@ void TransportCommunicator::node_barrier(CollectiveLabel label) {
     if (node_ == nullptr) return;
     Operation operation = barrier_of(label);
     operation.in_node = true;
-    // The meeting travels by messages; the fences order what lies in memory.
-    std::atomic_thread_fence(std::memory_order_release);
+    NodeMemory::before_meeting();
     wait(issue(operation, Collective::allreduce, {}));
-    std::atomic_thread_fence(std::memory_order_acquire);
+    NodeMemory::after_meeting();
 }
 
 void TransportCommunicator::wait(uint64_t ticket) {

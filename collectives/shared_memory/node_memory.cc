@@ -32,8 +32,11 @@ std::byte* NodeMemory::own_slice_in(int local_rank, DataType type, int64_t offse
 }
 
 // The fences pair with each other across the meeting of the node's ranks, whatever carries it.
+void NodeMemory::before_meeting() { std::atomic_thread_fence(std::memory_order_release); }
+void NodeMemory::after_meeting() { std::atomic_thread_fence(std::memory_order_acquire); }
+
 void NodeMemory::sum_own_slice(DataType type, int64_t offset, int64_t count) {
-    std::atomic_thread_fence(std::memory_order_acquire);
+    after_meeting();
     const auto [first, last] = own_slice(count);
     if (first == last) return;
     for (int rank = 0; rank < world_.local_size; ++rank) {
@@ -50,7 +53,7 @@ void NodeMemory::store_own_slice(DataType type, int64_t offset, int64_t count) {
     for (int rank = 0; rank < world_.local_size; ++rank) {
         if (rank != world_.local_rank) std::memcpy(own_slice_in(rank, type, offset, first), mine, bytes);
     }
-    std::atomic_thread_fence(std::memory_order_release);
+    before_meeting();
 }
 
 }  // namespace lockstep

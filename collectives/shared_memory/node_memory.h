@@ -39,6 +39,10 @@ public:
 
     // Of `count` elements: those that this rank sums and stores; empty for a rank without a rail.
     std::pair<int64_t, int64_t> own_slice(int64_t count) const;
+    // Around a meeting that travels by messages: what a rank wrote before it is seen by all after it.
+    static void before_meeting();
+    static void after_meeting();
+
     // Own slice of the own buffer = sum over the ranks of the node, in a binary tree by local rank.
     void sum_own_slice(DataType type, int64_t offset, int64_t count);
     // The own slice of the own buffer goes to all ranks of the node.
