@@ -28,19 +28,23 @@ int GraphBuilder::convolution(const std::string& name, int from, const ConvOp& c
     return append(name, conv, {from}, conv.out_channels);
 }
 
+ConvOp GraphBuilder::Conv::op() const {
+    return {.out_channels = out_channels,
+            .kernel_h = kernel,
+            .kernel_w = kernel,
+            .stride_h = stride,
+            .stride_w = stride,
+            .pad_h = pad,
+            .pad_w = pad,
+            .groups = groups,
+            .bias = bias};
+}
+
 int GraphBuilder::conv(const std::string& name, int from, const Conv& conv) {
     const auto fan_out = static_cast<double>(conv.kernel * conv.kernel * conv.out_channels);
-    return append(name,
-                  ConvOp{.out_channels = conv.out_channels,
-                         .kernel_h = conv.kernel,
-                         .kernel_w = conv.kernel,
-                         .stride_h = conv.stride,
-                         .stride_w = conv.stride,
-                         .pad_h = conv.pad,
-                         .pad_w = conv.pad,
-                         .bias = conv.bias,
-                         .weight_init = {.kind = Initializer::Kind::normal, .value = static_cast<float>(std::sqrt(2.0 / fan_out))}},
-                  {from}, conv.out_channels);
+    ConvOp op = conv.op();
+    op.weight_init = {.kind = Initializer::Kind::normal, .value = static_cast<float>(std::sqrt(2.0 / fan_out))};
+    return convolution(name, from, op);
 }
 
 int GraphBuilder::batch_norm(const std::string& name, int from, float scale_init) {

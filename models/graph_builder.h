@@ -27,6 +27,8 @@ public:
         int64_t stride = 1;
         int64_t pad = 0;
         bool bias = false;
+        int64_t groups = 1;
+        ConvOp op() const;  // first weights are left to the caller
     };
     // Weights from MSRA over the fan-out, as torchvision's ResNets: normal, sqrt(2 / (kernel^2 * out_channels)) (arXiv:1502.01852).
     int conv(const std::string& name, int from, const Conv& conv);

@@ -7,20 +7,12 @@
 
 #include "core/error.h"
 #include "core/files.h"
-#include "core/hash.h"
-#include "data_loader/sources/sources.h"
+#include "data_loader/sources/mapped_records.h"
 #include "data_loader/tfrecord.h"
 
 namespace lockstep {
 
 namespace {
-
-struct Sample {
-    uint32_t file = 0;
-    int32_t label = 0;
-    TfRecord record;
-    uint64_t image_offset = 0, image_bytes = 0;  // in the file
-};
 
 std::vector<std::string> files_of(const SourceOptions& options) {
     if (!fs::is_directory(options.path)) return expand_braces(options.path);
@@ -38,44 +30,26 @@ std::vector<std::string> files_of(const SourceOptions& options) {
     return files;
 }
 
-class TfRecordSource final : public Source {
+class TfRecordSource final : public MappedRecords {
 public:
-    explicit TfRecordSource(const SourceOptions& options) : path_(options.path), labels_(options) {
-        for (const std::string& path : files_of(options)) {
-            files_.emplace_back(path);
-            add_file(static_cast<uint32_t>(files_.size() - 1));
-        }
-        names_ = options.class_names;
-        class_total_ = labels_.total(std::ssize(names_));
+    explicit TfRecordSource(const SourceOptions& options) : MappedRecords(options), path_(options.path) {
+        for (const std::string& path : files_of(options)) add_file(path);
     }
 
-    int64_t size() const override { return std::ssize(samples_); }
-    const std::vector<std::string>& class_names() const override { return names_; }
-    int64_t class_total() const override { return class_total_; }
-    int32_t label(int64_t index) const override { return samples_.at(static_cast<size_t>(index)).label; }
-    uint64_t fingerprint() const override { return fingerprint_; }
     std::string description() const override {
-        return fmt::format("TFRecord {}: {} files, {} images, {} classes", path_, files_.size(), samples_.size(), class_total_);
+        return fmt::format("TFRecord {}: {} files, {} images, {} classes", path_, file_count(), size(), class_total());
     }
     void read(int64_t index, Record& record) const override {
-        const Sample& sample = samples_.at(static_cast<size_t>(index));
-        const MappedFile& file = files_[sample.file];
-        const int64_t number = index - first_sample_[sample.file];
-        check_tfrecord(file.bytes(), sample.record, number, file.path());
-        record.key.clear();
-        fmt::format_to(std::back_inserter(record.key), "{}:{}", file.path().native(), number);
-        record.label = sample.label;
-        record.encoding = Encoding::detect;
-        record.bytes = file.bytes().subspan(sample.image_offset, sample.image_bytes);
+        const MappedFile& file = file_of(index);
+        check_tfrecord(file.bytes(), records_.at(static_cast<size_t>(index)), number_in_file(index), file.path());
+        MappedRecords::read(index, record);
     }
 
 private:
-    void add_file(uint32_t file) {
-        const auto bytes = files_[file].bytes();
-        const fs::path& path = files_[file].path();
-        first_sample_.push_back(size());
+    void add_file(const fs::path& path) {
+        const auto bytes = begin_file(path).bytes();
         for (const TfRecord& record : read_tfrecord_index(bytes, path)) {
-            const int64_t number = size() - first_sample_[file];
+            const int64_t number = count_in_file();
             const std::optional<TfExample> example = parse_tf_example(bytes.subspan(record.offset, record.size));
             if (!example) {
                 check_tfrecord(bytes, record, number, path);  // says so when the reason is damage
@@ -84,25 +58,13 @@ private:
                                 "image/class/label; is it another kind of record?",
                                 path.string(), number, record.offset));
             }
-            const int32_t label = labels_.check(example->label, path, number, record.offset);
-            samples_.push_back({.file = file,
-                                .label = label,
-                                .record = record,
-                                .image_offset = static_cast<uint64_t>(example->image.data() - bytes.data()),
-                                .image_bytes = example->image.size()});
-            const uint64_t numbers[2] = {example->image.size(), static_cast<uint64_t>(label)};
-            fingerprint_ = hash_bytes(numbers, sizeof numbers, fingerprint_);
+            add(example->label, example->image, record.offset);
+            records_.push_back(record);
         }
     }
 
     std::string path_;
-    IntegerLabels labels_;
-    std::vector<MappedFile> files_;
-    std::vector<int64_t> first_sample_;  // of each file
-    std::vector<Sample> samples_;
-    std::vector<std::string> names_;
-    int64_t class_total_ = 0;
-    uint64_t fingerprint_ = 0;
+    std::vector<TfRecord> records_;
 };
 
 }  // namespace

@@ -16,17 +16,10 @@ struct Conv {
 };
 
 ConvOp conv_op(const Conv& conv, const Initializer& weights, const Initializer& bias) {
-    return {.out_channels = conv.out_channels,
-            .kernel_h = conv.kernel,
-            .kernel_w = conv.kernel,
-            .stride_h = conv.stride,
-            .stride_w = conv.stride,
-            .pad_h = conv.pad,
-            .pad_w = conv.pad,
-            .groups = conv.groups,
-            .bias = true,
-            .weight_init = weights,
-            .bias_init = bias};
+    ConvOp op = GraphBuilder::Conv{conv.out_channels, conv.kernel, conv.stride, conv.pad, true, conv.groups}.op();
+    op.weight_init = weights;
+    op.bias_init = bias;
+    return op;
 }
 
 // PyTorch's default: weights and biases uniform within 1 / sqrt(fan-in).
