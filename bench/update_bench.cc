@@ -5,7 +5,9 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "bench/machine_json.h"
 #include "collectives/node_sharing.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -210,6 +212,29 @@ UpdateBenchResult run_update_bench(Communicator& communicator, const UpdateBench
     UpdateBenchResult result{.options = options, .rank_count = communicator.world().size};
     for (const auto& way : ways) result.ways.push_back(way->result());
     return result;
+}
+
+std::string to_json(const UpdateBenchResult& result) {
+    const auto of = [](const Spread& spread) {
+        return nlohmann::ordered_json{{"median", spread.median}, {"p10", spread.p10}, {"p90", spread.p90}};
+    };
+    nlohmann::ordered_json ways = nlohmann::ordered_json::array();
+    for (const UpdateWay& way : result.ways) {
+        ways.push_back({{"name", way.name},
+                        {"sum_ms", of(way.sum_ms)},
+                        {"update_ms", of(way.update_ms)},
+                        {"read_ms", of(way.read_ms)},
+                        {"total_ms", of(way.total_ms)}});
+    }
+    const nlohmann::ordered_json json{{"benchmark", "update"},
+                                      {"ranks", result.rank_count},
+                                      {"parameters", result.options.parameters},
+                                      {"bucket_bytes", result.options.bucket_bytes},
+                                      {"threads", result.options.threads},
+                                      {"rounds", result.options.rounds},
+                                      {"ways", ways},
+                                      {"machine", json_of(machine_facts())}};
+    return json.dump();
 }
 
 std::string to_text(const UpdateBenchResult& result) {

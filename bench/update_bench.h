@@ -42,5 +42,6 @@ size_t update_bench_common_bytes(const UpdateBenchOptions& options);
 UpdateBenchResult run_update_bench(Communicator& communicator, const UpdateBenchOptions& options);
 
 std::string to_text(const UpdateBenchResult& result);
+std::string to_json(const UpdateBenchResult& result);  // on one line
 
 }  // namespace lockstep::bench

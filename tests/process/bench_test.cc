@@ -79,6 +79,16 @@ TEST_F(AllreduceBenchTest, SeveralTensorsAreOneUnitAndThePictureIsWritten) {
     EXPECT_TRUE(fs::exists(plot));
 }
 
+TEST(UpdateBenchTest, PrintsTheThreeWaysAsOneObject) {
+    const Outcome outcome =
+        run({beside("lockstep").string(), "bench", "update", "--parameters", "4096", "--rounds", "2", "--json"}, 60.0);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+    const auto json = nlohmann::json::parse(outcome.output);
+    EXPECT_EQ(json.at("benchmark"), "update");
+    ASSERT_EQ(json.at("ways").size(), 3U);
+    for (const auto& way : json.at("ways")) EXPECT_GT(way.at("total_ms").at("median").get<double>(), 0.0) << way;
+}
+
 TEST_F(AllreduceBenchTest, UnknownPeersAndSizesAreRefusedWithTheNearest) {
     const Outcome peer = bench({"--sizes", "4B", "--peers", "opnmpi"});
     EXPECT_EQ(peer.exit_code, 2) << peer.output;
