@@ -41,6 +41,10 @@ ImageView to_grey(const ImageView& image) {
     return {image.pixels, image.width, image.height, 1, image.stride_bytes};
 }
 
+Stage stage_of(Transform::Kind kind) {
+    return kind == Transform::Kind::resize || kind == Transform::Kind::random_resized_crop ? Stage::resize : Stage::augment;
+}
+
 void validate(const Transform& transform) {
     using Kind = Transform::Kind;
     if (transform.kind == Kind::horizontal_flip) {
@@ -109,15 +113,18 @@ void Pipeline::run(const Record& record, int64_t epoch, int64_t sample, std::spa
     size_t next_transform = 0;
     choices_.crops.clear();
     choices_.flipped = false;
+    clock_.begin();
     ImageView image = decode(record, random, next_transform);
     for (; next_transform < options_.transforms.size(); ++next_transform) {
         image = apply(options_.transforms[next_transform], image, random, record);
+        clock_.lap(stage_of(options_.transforms[next_transform].kind));
     }
     if (image.height != options_.height || image.width != options_.width) {
         throw DataError(fmt::format("{}: the image is {}x{} but the network takes {}x{}; add resize or a crop to the data pipeline",
                                     record.key, image.height, image.width, options_.height, options_.width));
     }
     normalise(image, out);
+    clock_.lap(Stage::copy);
 }
 
 // A leading random_resized_crop needs only its own rows decoded.
@@ -136,9 +143,12 @@ ImageView Pipeline::decode(const Record& record, RandomStream& random, size_t& n
     used_buffer_ = 0;
     ImageView image = decoder_.decode(box.y, box.height, buffers_[0]).crop(box.x, 0, box.width, box.height);
     if (options_.channels == 1 && image.bytes_per_pixel == 4) image = to_grey(image);
+    clock_.lap(Stage::decode);
     if (!crop_first) return image;
     next_transform = 1;
-    return resampler_.resize(image, first->width, first->height, other_buffer());
+    image = resampler_.resize(image, first->width, first->height, other_buffer());
+    clock_.lap(Stage::resize);
+    return image;
 }
 
 Image& Pipeline::other_buffer() {

@@ -13,6 +13,7 @@
 #include "data_loader/loader.h"
 #include "data_loader/resample.h"
 #include "data_loader/source.h"
+#include "data_loader/stage_times.h"
 
 namespace lockstep {
 
@@ -37,6 +38,7 @@ public:
     const PipelineChoices& choices() const { return choices_; }  // of the last run
 
     int64_t decoder_warnings() const { return decoder_.warnings(); }
+    const StageTimes& times() const { return clock_.times(); }  // of all runs; nothing under read
 
 private:
     ImageView decode(const Record& record, RandomStream& random, size_t& next_transform);
@@ -49,6 +51,7 @@ private:
 
     PipelineOptions options_;
     PipelineChoices choices_;
+    StageClock clock_;
     Decoder decoder_;
     Resampler resampler_;
     std::array<Image, 2> buffers_;

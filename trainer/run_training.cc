@@ -242,21 +242,26 @@ private:
         if (setup_.val) replica_.evaluation();
     }
 
+    // While a batch is late, the other ranks are told that this one is alive.
+    LoaderOptions patient_options(const DataSetConfig& data, int workers) {
+        LoaderOptions options = loader_options(experiment_, pipeline_options(experiment_, data), workers);
+        options.while_waiting = [this] { communicator_.progress(); };
+        return options;
+    }
+
     ExitCode train(const Manifest& manifest, Recorder& recorder) {
         const int workers = loader_threads(experiment_, setup_.threads.compute_threads);
-        const auto loader =
-            make_train_loader(*setup_.train,
-                              {.sampler = setup_.sampler->options(),
-                               .rank = job_.world.rank,
-                               .world_size = job_.world.size,
-                               .start_step = manifest.step,
-                               .stop_step = manifest.total_steps},
-                              loader_options(experiment_, pipeline_options(experiment_, experiment_.data.train), workers));
+        const auto loader = make_train_loader(*setup_.train,
+                                              {.sampler = setup_.sampler->options(),
+                                               .rank = job_.world.rank,
+                                               .world_size = job_.world.size,
+                                               .start_step = manifest.step,
+                                               .stop_step = manifest.total_steps},
+                                              patient_options(experiment_.data.train, workers));
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
-            evaluator = std::make_unique<Evaluator>(
-                *setup_.val, loader_options(experiment_, pipeline_options(experiment_, experiment_.data.val), workers),
-                replica_.evaluation(), replica_.classes(), communicator_);
+            evaluator = std::make_unique<Evaluator>(*setup_.val, patient_options(experiment_.data.val, workers),
+                                                    replica_.evaluation(), replica_.classes(), communicator_);
         }
         const StopSignals signals;
         TrainLoop loop({.experiment = experiment_,
