@@ -128,6 +128,7 @@ struct Experiment {
         std::optional<Duration> every = Duration{Duration::Unit::epochs, 1.0};
         int64_t keep_last = 2;
         std::string best = "val.top1";  // metric whose best checkpoint is kept; empty: none
+        bool async = true;              // written while training goes on
     } checkpoint;
     struct Report {
         bool html = true, tensorboard = true;

@@ -400,6 +400,9 @@ std::vector<SchemaRow> output_rows() {
          .field = [](Experiment& e) -> Field { return &e.checkpoint.best; },
          .doc = "Metric whose best checkpoint is kept too, highest for accuracies and lowest for losses; empty: none.",
          .choices = {"val.top1", "val.top5", "val.loss", ""}},
+        {"checkpoint.async", [](Experiment& e) -> Field { return &e.checkpoint.async; },
+         "Write checkpoints while training goes on, from a copy in memory of rank 0 as large as the files; false: training waits "
+         "for the disk. The same files either way."},
         {"report.html", [](Experiment& e) -> Field { return &e.report.html; }, "Write report.html at the end of the run."},
         {"report.tensorboard", [](Experiment& e) -> Field { return &e.report.tensorboard; }, "Write TensorBoard events."},
         {.name = "report.trace_steps",

@@ -252,6 +252,13 @@ private:
                                .start_step = manifest.step,
                                .stop_step = manifest.total_steps},
                               loader_options(experiment_, pipeline_options(experiment_, experiment_.data.train), workers));
+        CheckpointSaver saver(checkpoints_, replica_, communicator_, sharding_ ? &*sharding_ : nullptr,
+                              {.async = experiment_.checkpoint.async,
+                               .timeout_ms = experiment_.comm.timeout_ms,
+                               .config_yaml = experiment_.resolved_yaml});
+        log::info("checkpoints: {}, from a copy of {:.2f} MB on rank 0",
+                  experiment_.checkpoint.async ? "written while training goes on" : "training waits for the disk",
+                  1e-6 * static_cast<double>(saver.snapshot_bytes()));
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
             evaluator = std::make_unique<Evaluator>(
@@ -271,7 +278,7 @@ private:
                         .sharding = sharding_ ? &*sharding_ : nullptr,
                         .recorder = recorder,
                         .evaluator = evaluator.get(),
-                        .checkpoints = checkpoints_,
+                        .saver = saver,
                         .signals = signals,
                         .observer = job_.observer,
                         .manifest = manifest});

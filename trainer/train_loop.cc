@@ -11,7 +11,6 @@
 #include "core/random.h"
 #include "nn/metrics.h"
 #include "trainer/common_failure.h"
-#include "trainer/leader_task.h"
 
 namespace lockstep {
 
@@ -77,13 +76,15 @@ ExitCode TrainLoop::run() {
         metrics_.clear();
         if (step_ % parts_.experiment.train.log_every == 0 || step_ == total_steps_) write_training_metrics();
         if (stop != StopRequest::none && step_ < total_steps_) {
-            save_checkpoint();
+            save_checkpoint(true);
+            parts_.saver.finish();
             log::info("stopped on request after step {} with a checkpoint; the same command continues from there", step_ - 1);
             return exit_code_of(stop);
         }
         if (parts_.evaluator != nullptr && due(parts_.experiment.train.eval_every)) evaluate();
-        if (due(parts_.experiment.checkpoint.every)) save_checkpoint();
+        if (due(parts_.experiment.checkpoint.every)) save_checkpoint(step_ == total_steps_);
     }
+    parts_.saver.finish();
     return ExitCode::kDone;
 }
 
@@ -251,29 +252,12 @@ void TrainLoop::evaluate() {
     if (parts_.observer != nullptr) parts_.observer->after_evaluation(step_ - 1, result);
 }
 
-void TrainLoop::save_checkpoint() {
+void TrainLoop::save_checkpoint(bool is_last) {
     if (saved_step_ == step_) return;  // resumed and stopped again at once
     const int64_t begin_ns = now_ns();
-    std::vector<Buffer> gathered;
-    if (parts_.sharding != nullptr) gathered = parts_.sharding->gather_state(step_ - 1);
-    run_on_leader(parts_.communicator, parts_.experiment.comm.timeout_ms, "checkpoint", step_ - 1, [&] {
-        const auto path = parts_.checkpoints.save({.manifest = present_manifest(),
-                                                   .backend = &parts_.replica.backend(),
-                                                   .arena = &parts_.replica.arena(),
-                                                   .states = whole_state(gathered),
-                                                   .config_yaml = parts_.experiment.resolved_yaml});
-        log::info("checkpoint {}", path.string());
-    });
+    parts_.saver.save(present_manifest(), is_last);
     saved_step_ = step_;
     end_pause(Span::Kind::checkpoint, begin_ns);
-}
-
-std::vector<std::span<const float>> TrainLoop::whole_state(const std::vector<Buffer>& gathered) const {
-    if (parts_.sharding == nullptr) return parts_.replica.arena().states();
-    const auto count = static_cast<size_t>(parts_.replica.arena().total_count());
-    std::vector<std::span<const float>> states;
-    for (const Buffer& buffer : gathered) states.push_back(buffer.f32().first(count));
-    return states;
 }
 
 void TrainLoop::end_pause(Span::Kind kind, int64_t begin_ns) {

@@ -11,7 +11,7 @@
 #include "optim/learning_rate.h"
 #include "optim/optimizer.h"
 #include "report/recorder.h"
-#include "trainer/checkpoint.h"
+#include "trainer/checkpoint_saver.h"
 #include "trainer/control.h"
 #include "trainer/evaluation.h"
 #include "trainer/gradient_reducer.h"
@@ -43,7 +43,7 @@ struct TrainParts {
     ShardedUpdate* sharding = nullptr;  // optim.sharded: node
     Recorder& recorder;
     Evaluator* evaluator = nullptr;  // null: no validation
-    const CheckpointFolder& checkpoints;
+    CheckpointSaver& saver;
     const StopSignals& signals;
     StepObserver* observer = nullptr;
     // Where the run stands and what stays the same in every checkpoint; step, metrics, optimizer and interval are filled per save.
@@ -70,8 +70,7 @@ private:
     void write_training_metrics();
     bool due(const std::optional<Duration>& every) const;
     void evaluate();
-    void save_checkpoint();
-    std::vector<std::span<const float>> whole_state(const std::vector<Buffer>& gathered) const;
+    void save_checkpoint(bool is_last);
     void end_pause(Span::Kind kind, int64_t begin_ns);
     Manifest present_manifest() const;
 
