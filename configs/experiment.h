@@ -44,6 +44,7 @@ struct Experiment {
         std::string reproducible = "same_world";  // same_world | any_world
         bool any_world() const { return reproducible == "any_world"; }
         std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
+        bool audit = false;           // log the samples of each step
     } run;
     struct Model {
         std::string arch = "resnet50", variant = "auto", weights;  // weights: a safetensors file to start from
@@ -100,6 +101,7 @@ struct Experiment {
         std::optional<Duration> eval_every = Duration{Duration::Unit::epochs, 1.0};  // nullopt: never
         int64_t log_every = 50;                                                      // steps between metrics lines
         bool stop_on_nan = true;
+        std::optional<Duration> check_replicas = Duration{Duration::Unit::iterations, 100.0};  // nullopt: never
     } train;
     struct Compute {
         std::string fusion = "all";  // off | bn_relu | all

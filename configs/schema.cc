@@ -32,6 +32,10 @@ std::vector<SchemaRow> run_rows() {
          .choices = {"same_world", "any_world"}},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
+        {"run.audit", [](Experiment& e) -> Field { return &e.run.audit; },
+         "Log the samples of each step, per rank, in run.dir/audit; `lockstep data audit RUN` proves from it that each sample was "
+         "used "
+         "once in each epoch."},
     };
 }
 
@@ -277,6 +281,10 @@ std::vector<SchemaRow> train_rows() {
          .range = {.min = 1, .max = 1e9}},
         {"train.stop_on_nan", [](Experiment& e) -> Field { return &e.train.stop_on_nan; },
          "Stop all ranks before the update when the loss or a gradient is not finite."},
+        {.name = "train.check_replicas",
+         .field = [](Experiment& e) -> Field { return &e.train.check_replicas; },
+         .doc = "Time between comparisons of all ranks' weights, by a hash; a difference names rank and tensor and ends the run.",
+         .range = kPositiveDuration},
     };
 }
 

@@ -70,31 +70,6 @@ void write_file_atomically(const fs::path& path, std::span<const std::string_vie
     if (folder.get() >= 0) fsync(folder.get());  // makes the rename itself durable
 }
 
-void write_file_past_cache(const fs::path& path, std::span<const std::byte> content) {
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    constexpr size_t kPageBytes = 4096;
-    int descriptor = open(path.c_str(), kFlags | O_DIRECT, 0644);
-    if (descriptor < 0 && errno == EINVAL) descriptor = open(path.c_str(), kFlags, 0644);
-    const FileDescriptor file(descriptor);
-    if (file.get() < 0) throw_write_error(path, path, errno);
-    check(reinterpret_cast<uintptr_t>(content.data()) % kPageBytes == 0, "direct writes begin on a page border");
-    // Whole pages; what the last one holds too much is cut off again.
-    const std::string_view pages(reinterpret_cast<const char*>(content.data()),
-                                 (content.size() + kPageBytes - 1) / kPageBytes * kPageBytes);
-    for (size_t written = 0; written < pages.size();) {
-        const std::string_view rest = pages.substr(written);
-        const ssize_t got = write(file.get(), rest.data(), rest.size());
-        if (got >= 0) written += static_cast<size_t>(got);
-        if (got >= 0 || errno == EINTR) continue;
-        const int flags = fcntl(file.get(), F_GETFL);
-        const bool wants_other_borders = errno == EINVAL && (flags & O_DIRECT) != 0;
-        if (!wants_other_borders) throw_write_error(path, path, errno);
-        fcntl(file.get(), F_SETFL, flags & ~O_DIRECT);
-    }
-    if (ftruncate(file.get(), static_cast<off_t>(content.size())) != 0) throw_write_error(path, path, errno);
-    if (fsync(file.get()) != 0) throw_write_error(path, path, errno);
-}
-
 void make_directories(const fs::path& path) {
     std::error_code error;
     fs::create_directories(path, error);

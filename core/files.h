@@ -21,11 +21,6 @@ void write_file_atomically(const fs::path& path, std::string_view content);
 // The same for a file that is put together from parts, which are written one after another without being copied.
 void write_file_atomically(const fs::path& path, std::span<const std::string_view> parts);
 
-// Writes and syncs a file under `path` itself, past the page cache where the file system allows it: large files then cost the
-// processor next to nothing and push nothing out of the cache. `content` begins on a page border and lies in pages of its own (a
-// HeapPool's buffer does). On failure throws DeviceError and removes the file.
-void write_file_past_cache(const fs::path& path, std::span<const std::byte> content);
-
 // Creates the folder and its parents; no error when it exists. Throws DeviceError.
 void make_directories(const fs::path& path);
 

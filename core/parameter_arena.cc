@@ -51,6 +51,12 @@ std::span<float> ParameterArena::state(int index) const {
     return states_.at(static_cast<size_t>(index)).f32().first(static_cast<size_t>(state_count_));
 }
 
+std::vector<std::span<const float>> ParameterArena::states() const {
+    std::vector<std::span<const float>> all;
+    for (int index = 0; index < state_buffer_count(); ++index) all.emplace_back(state(index));
+    return all;
+}
+
 void ParameterArena::share_out(Buffer values, std::vector<ArenaRange> owned, MemoryPool& private_pool) {
     check(state_count_ == total_count_, "an arena is shared out once");
     int64_t count = 0;

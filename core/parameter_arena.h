@@ -75,7 +75,8 @@ public:
     // Whole buffers and one entry's slice of them (physical layout).
     std::span<float> values() const { return values_.f32().first(static_cast<size_t>(total_count_)); }
     std::span<float> gradients() const { return gradients_.f32().first(static_cast<size_t>(total_count_)); }
-    std::span<float> state(int index) const;  // of owned(), range behind range; at first that is the whole layout
+    std::span<float> state(int index) const;             // of owned(), range behind range; at first that is the whole layout
+    std::vector<std::span<const float>> states() const;  // all of them
     int state_buffer_count() const { return static_cast<int>(states_.size()); }
     std::span<float> value(size_t entry) const { return slice(values(), entry); }
     std::span<float> gradient(size_t entry) const { return slice(gradients(), entry); }

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/clock.h"
+#include "core/direct_file.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/hash.h"

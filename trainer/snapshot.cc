@@ -25,7 +25,8 @@ void Snapshot::take_state(int index, std::span<const float> whole) {
 
 void Snapshot::take_all() {
     take_values();
-    for (int index = 0; index < arena_.state_buffer_count(); ++index) take_state(index, arena_.state(index));
+    int index = 0;
+    for (const std::span<const float> state : arena_.states()) take_state(index++, state);
 }
 
 std::vector<Snapshot::File> Snapshot::files() const {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "core/direct_file.h"
 #include "core/error.h"
 #include "core/tensor.h"
 
