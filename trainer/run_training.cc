@@ -251,7 +251,7 @@ private:
                                .world_size = job_.world.size,
                                .start_step = manifest.step,
                                .stop_step = manifest.total_steps},
-                              loader_options(experiment_, pipeline_options(experiment_, experiment_.data.train), workers));
+                              training_loader_options(experiment_, workers));
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
             evaluator = std::make_unique<Evaluator>(
