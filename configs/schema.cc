@@ -135,15 +135,17 @@ std::vector<SchemaRow> data_rows() {
          .choices = {"error", "skip"}},
         {.name = "data.decode",
          .field = [](Experiment& e) -> Field { return &e.data.decode; },
-         .doc = "JPEG files under a leading random_resized_crop. `exact`: what the crop needs, with the same pixels as `full`, which "
-                "decodes all of the file and so finds damage wherever it is. `fast`: also a half, a quarter or an eighth of the size "
-                "where the crop is that much larger than its target; other pixels.",
+         .doc =
+             "JPEG files under a leading random_resized_crop. `exact`: what the crop needs, with the same pixels as `full`, which "
+             "decodes all of the file and so finds damage wherever it is. `fast`: also a half, a quarter or an eighth of the size "
+             "where the crop is that much larger than its target; other pixels.",
          .choices = {"exact", "fast", "full"}},
         {"data.apply_exif_orientation", [](Experiment& e) -> Field { return &e.data.apply_exif_orientation; },
          "Turn JPEG pictures as their camera noted; false: pixels as stored, as torchvision's loader."},
         {.name = "data.mixup",
          .field = [](Experiment& e) -> Field { return &e.data.mixup; },
-         .doc = "MixUp in training: both parameters of the beta distribution of the shares, such as 0.2; 0: off. Images are mixed with "
+         .doc = "MixUp in training: both parameters of the beta distribution of the shares, such as 0.2; 0: off. Images are mixed "
+                "with "
                 "others of the same virtual worker, so the number of ranks changes nothing.",
          .range = {.min = 0.0, .max = 1e3}},
         {.name = "data.cutmix",

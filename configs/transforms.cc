@@ -18,12 +18,12 @@ namespace {
 const TransformOption kSize{"size", "pixels of a side, or [height, width]"};
 const TransformOption kFilter{
     .name = "filter",
-    .doc = "`bilinear`, `bicubic`, `nearest` as Pillow (the first two with antialias), `bilinear_plain` without antialias as "
-           "NVIDIA's DALI pipeline and LBANN, `area` means as FFCV",
+    .doc =
+        "`bilinear`, `bicubic`, `nearest` as Pillow (the first two with antialias), `bilinear_plain` without antialias as "
+        "NVIDIA's DALI pipeline and LBANN, `area` means as FFCV",
     .words = {"bilinear", "bicubic", "nearest", "bilinear_plain", "area"}};
-const TransformOption kRounding{.name = "rounding",
-                                .doc = "`each_pass` as Pillow, or `once` as torchvision on tensors",
-                                .words = {"each_pass", "once"}};
+const TransformOption kRounding{
+    .name = "rounding", .doc = "`each_pass` as Pillow, or `once` as torchvision on tensors", .words = {"each_pass", "once"}};
 
 [[noreturn]] void refuse(const Node& node, const std::string& key, std::string_view allowed) {
     throw ConfigError(fmt::format("{}: {}: found {}; allowed: {}", node.place.text(), key, node.describe(), allowed));
@@ -61,7 +61,8 @@ std::vector<double> read_interval(const Node& node, const std::string& key, doub
 
 std::string read_word(const Node& node, const std::string& key, const TransformOption& option) {
     const auto word = std::ranges::find(option.words, std::string_view(node.scalar));
-    if (node.kind != Node::Kind::scalar || word == option.words.end()) refuse(node, key, fmt::format("{}", fmt::join(option.words, ", ")));
+    if (node.kind != Node::Kind::scalar || word == option.words.end())
+        refuse(node, key, fmt::format("{}", fmt::join(option.words, ", ")));
     return node.scalar;
 }
 
@@ -174,8 +175,9 @@ const std::vector<TransformRow>& transform_rows() {
           kFilter,
           kRounding,
           {.name = "draws",
-           .doc = "`torchvision`, or `lbann`: width / height is uniform, not its logarithm, both are exchanged in half of the draws "
-                  "and truncated",
+           .doc =
+               "`torchvision`, or `lbann`: width / height is uniform, not its logarithm, both are exchanged in half of the draws "
+               "and truncated",
            .words = {"torchvision", "lbann"}},
           {"tries", "before the largest centred part is taken, 10; 100 as NVIDIA's DALI pipeline", 1, 1000, 10, true}},
          true},

@@ -89,7 +89,9 @@ void from_hsv(const uint8_t* hsv, uint8_t* rgb) {
 
 }  // namespace
 
-uint8_t grey_of(const uint8_t* rgb) { return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16); }
+uint8_t grey_of(const uint8_t* rgb) {
+    return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
+}
 
 ImageView to_grey(const ImageView& image) {
     for (int y = 0; y < image.height; ++y) {

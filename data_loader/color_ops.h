@@ -1,5 +1,5 @@
-// Operations on colours, byte for byte those of Pillow (ImageEnhance, ImageOps) under the names of torchvision. All work in place on
-// grey or RGBX pixels; colours of a grey image are left alone.
+// Operations on colours, byte for byte those of Pillow (ImageEnhance, ImageOps) under the names of torchvision. All work in place
+// on grey or RGBX pixels; colours of a grey image are left alone.
 #pragma once
 
 #include "data_loader/image.h"

@@ -93,7 +93,8 @@ ImageView orient(const ImageView& in, int orientation, Image& out) {
     for (int y = 0; y < seen.height; ++y) {
         for (int x = 0; x < seen.width; ++x) {
             const Point from = stored_point({x, y}, stored, orientation);
-            std::memcpy(result.row(y) + static_cast<size_t>(x) * bytes, in.row(from.y) + static_cast<size_t>(from.x) * bytes, bytes);
+            std::memcpy(result.row(y) + static_cast<size_t>(x) * bytes, in.row(from.y) + static_cast<size_t>(from.x) * bytes,
+                        bytes);
         }
     }
     return result;

@@ -19,10 +19,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kMaxScans = 500;     // a real progressive file has about ten; thousands are an attack on the reader's time
+constexpr int kMaxScans = 500;       // a real progressive file has about ten; thousands are an attack on the reader's time
 constexpr long kBytesPerPixel = 16;  // what the library may take, at most: coefficients of a progressive file and rows
-constexpr size_t kTailBytes = 64;  // where the end marker is looked for
-constexpr int kRowsPerCall = 16;   // row pointers handed to the library at once
+constexpr size_t kTailBytes = 64;    // where the end marker is looked for
+constexpr int kRowsPerCall = 16;     // row pointers handed to the library at once
 constexpr JOCTET kEndMarker[2] = {0xFF, JPEG_EOI};
 
 bool has_end_marker(std::span<const std::byte> bytes) {

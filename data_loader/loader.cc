@@ -263,7 +263,8 @@ void RingLoader::mix_images(Slot& slot) {
                         static_cast<uint64_t>(place.step_in_epoch) << 32 | static_cast<uint64_t>(place.worker));
     const Mixture mixture = draw_mixture(options_.mix, size, random);
     thread_local std::vector<float> scratch;
-    mix(mixture, size, slot.images.f32().first(count * image_floats_), std::span(slot.labels).first(count), slot.second_labels, scratch);
+    mix(mixture, size, slot.images.f32().first(count * image_floats_), std::span(slot.labels).first(count), slot.second_labels,
+        scratch);
     slot.second_share = mixture.second_share;
 }
 

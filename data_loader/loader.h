@@ -19,10 +19,10 @@ namespace lockstep {
 struct Batch {
     int64_t epoch = 0;
     int64_t step_in_epoch = 0;
-    int64_t worker = 0;          // virtual worker within the step
-    int count = 0;               // images; the slot's capacity may be larger
-    std::span<float> images;     // (count, C, H, W), normalised
-    std::span<int32_t> labels;   // count
+    int64_t worker = 0;         // virtual worker within the step
+    int count = 0;              // images; the slot's capacity may be larger
+    std::span<float> images;    // (count, C, H, W), normalised
+    std::span<int32_t> labels;  // count
     // Mixtures (LoaderOptions::mix): the labels mixed in (count) and their share; else empty and 0.
     std::span<int32_t> second_labels;
     float second_share = 0.0F;

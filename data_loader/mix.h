@@ -1,5 +1,5 @@
-// MixUp (arXiv:1710.09412) and CutMix (arXiv:1905.04899) on the images of a virtual worker, as torchvision's reference training does
-// them: every image is mixed with the one before it (the first with the last), all with one drawn share.
+// MixUp (arXiv:1710.09412) and CutMix (arXiv:1905.04899) on the images of a virtual worker, as torchvision's reference training
+// does them: every image is mixed with the one before it (the first with the last), all with one drawn share.
 #pragma once
 
 #include <cstdint>

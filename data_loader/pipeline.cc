@@ -80,7 +80,8 @@ void Pipeline::run(const Record& record, int64_t epoch, int64_t sample, std::spa
         throw DataError(fmt::format("{}: the image is {}x{} but the network takes {}x{}; add resize or a crop to the data pipeline",
                                     record.key, image.height, image.width, options_.height, options_.width));
     }
-    const size_t floats = static_cast<size_t>(options_.channels) * static_cast<size_t>(image.height) * static_cast<size_t>(image.width);
+    const size_t floats =
+        static_cast<size_t>(options_.channels) * static_cast<size_t>(image.height) * static_cast<size_t>(image.width);
     check(out.size() == floats, "Pipeline::run: the output does not fit the image");
     normalisation_.shift = {};
     const std::span<const Transform> rest = std::span(options_.transforms).subspan(next_transform);
@@ -195,8 +196,8 @@ ImageView Pipeline::resize(const Transform& transform, const ImageView& image, c
     if (transform.width == 0) target = shorter_side_to({image.width, image.height}, transform.height);
     if (target == ImageSize{image.width, image.height}) return image;
     if (int64_t{target.width} * target.height > kMaxImagePixels) {
-        throw DataError(fmt::format("{}: a {}x{} image cannot be resized to {}x{}; remove it", record.key, image.height, image.width,
-                                    target.height, target.width));
+        throw DataError(fmt::format("{}: a {}x{} image cannot be resized to {}x{}; remove it", record.key, image.height,
+                                    image.width, target.height, target.width));
     }
     return resampler_.resize(image, target.width, target.height, other_buffer(), resize_options(transform));
 }

@@ -26,7 +26,7 @@ struct PipelineChoices {
         double value = 0.0;
     };
     ImageSize stored{};
-    std::vector<CropBox> crops;         // in turn, each in the pixels of the image it was taken from, padding included
+    std::vector<CropBox> crops;  // in turn, each in the pixels of the image it was taken from, padding included
     bool flipped = false;
     std::vector<Operation> operations;  // on colours and shape, in turn
     CropBox erased{};                   // in the network's pixels; of no size: nothing was erased

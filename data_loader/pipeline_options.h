@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// How random_resized_crop draws its box. torchvision: the logarithm of the aspect is uniform, sides are rounded half to even. lbann:
-// the aspect itself is uniform, sides are truncated, and width and height are exchanged in half of the draws.
+// How random_resized_crop draws its box. torchvision: the logarithm of the aspect is uniform, sides are rounded half to even.
+// lbann: the aspect itself is uniform, sides are truncated, and width and height are exchanged in half of the draws.
 enum class CropDraws : uint8_t { torchvision, lbann };
 
 // One step of the pixel pipeline; sizes in pixels. The names and their exact meaning are torchvision's.
@@ -23,7 +23,7 @@ struct Transform {
         horizontal_flip,
         color_jitter,
         rand_augment,
-        pca_lighting,    // works on floats, as random_erasing does: they come after all others
+        pca_lighting,  // works on floats, as random_erasing does: they come after all others
         random_erasing,
     } kind = Kind::resize;
     int height = 0, width = 0;  // target; resize with width 0: the shorter side becomes `height`
@@ -45,9 +45,9 @@ struct Transform {
 // skip and substitute: the sample is replaced by the next good one and counted.
 enum class BadImagePolicy : uint8_t { error, skip };
 
-// How much of a JPEG file is decoded under a leading random_resized_crop. full: all of it. exact: what the crop needs, with the same
-// pixels. fast: also a half, a quarter or an eighth of the size (from the DCT's coefficients) when the crop is larger than the target
-// by as much; other pixels.
+// How much of a JPEG file is decoded under a leading random_resized_crop. full: all of it. exact: what the crop needs, with the
+// same pixels. fast: also a half, a quarter or an eighth of the size (from the DCT's coefficients) when the crop is larger than the
+// target by as much; other pixels.
 enum class DecodeMode : uint8_t { full, exact, fast };
 
 struct PipelineOptions {

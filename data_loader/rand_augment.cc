@@ -18,7 +18,8 @@ double linspace(double first, double last, int count, int index) {
     const float begin = static_cast<float>(first), end = static_cast<float>(last);
     if (count == 1) return begin;
     const float step = (end - begin) / static_cast<float>(count - 1);
-    return index < count / 2 ? std::fma(step, static_cast<float>(index), begin) : std::fma(-step, static_cast<float>(count - 1 - index), end);
+    return index < count / 2 ? std::fma(step, static_cast<float>(index), begin)
+                             : std::fma(-step, static_cast<float>(count - 1 - index), end);
 }
 
 // An inverse map: output (x, y) comes from (a x + b y + c, d x + e y + f).

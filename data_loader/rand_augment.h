@@ -1,5 +1,5 @@
-// RandAugment (arXiv:1909.13719) as torchvision has it: its 14 operations, magnitudes, nearest interpolation and black filling; byte
-// for byte what it makes of Pillow's images.
+// RandAugment (arXiv:1909.13719) as torchvision has it: its 14 operations, magnitudes, nearest interpolation and black filling;
+// byte for byte what it makes of Pillow's images.
 #pragma once
 
 #include <array>

@@ -94,19 +94,20 @@ void ResampleAxis::prepare(int input, AxisRange range, int output, Filter filter
 void ResampleAxis::round_and_split() {
     pairs_ = (*std::max_element(count_.begin(), count_.end()) + 1) / 2;
     fixed_.resize(exact_.size());
+    split_first_.resize(first_.size());
     split_.assign(static_cast<size_t>(output_ * pairs_ * kNumbersPerPair), 0);
     for (int place = 0; place < output_; ++place) {
         const double* weights = exact(place);
         int32_t* rounded = fixed_.data() + static_cast<size_t>(place) * stride_;
         int16_t* split = split_.data() + static_cast<size_t>(place * pairs_ * kNumbersPerPair);
+        const int start = std::max(std::min(first(place), input_ - 2 * pairs_), 0), shift = first(place) - start;
+        split_first_[static_cast<size_t>(place)] = start;
         for (int tap = 0; tap < count(place); ++tap) {
             const double scaled = weights[tap] * (1 << kPrecisionBits);
             rounded[tap] = static_cast<int32_t>(scaled < 0.0 ? scaled - 0.5 : scaled + 0.5);
-            int16_t* numbers = split + tap / 2 * kNumbersPerPair + tap % 2;
-            for (int copy = 0; copy < 4; ++copy) {
-                numbers[2 * copy] = static_cast<int16_t>(rounded[tap] >> kLowBits);
-                numbers[2 * copy + 8] = static_cast<int16_t>(rounded[tap] & ((1 << kLowBits) - 1));
-            }
+            int16_t* numbers = split + (tap + shift) / 2 * kNumbersPerPair + (tap + shift) % 2;
+            numbers[0] = static_cast<int16_t>(rounded[tap] >> kLowBits);
+            numbers[2] = static_cast<int16_t>(rounded[tap] & ((1 << kLowBits) - 1));
         }
     }
 }

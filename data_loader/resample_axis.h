@@ -39,10 +39,12 @@ public:
     const int32_t* fixed(int place) const { return fixed_.data() + static_cast<size_t>(place) * stride_; }
 
     // For vectors that multiply pairs of 16-bit numbers: a weight w is high * 2^11 + low. Inputs go in pairs, as many for each
-    // place; a missing one has weight 0. Of each pair 16 numbers: four times (high, high of the second), four times the lows.
+    // place, from split_first()[place] on: none of them lies outside the axis, but for one where the axis has an odd number of
+    // inputs and the filter takes all. Of each pair: both highs, both lows.
     static constexpr int kLowBits = 11;
-    static constexpr int kNumbersPerPair = 16;
+    static constexpr int kNumbersPerPair = 4;
     int pairs() const { return pairs_; }
+    const int* split_first() const { return split_first_.data(); }
     const int16_t* split(int place) const { return split_.data() + static_cast<size_t>(place * pairs_ * kNumbersPerPair); }
 
 private:
@@ -54,7 +56,7 @@ private:
     Filter filter_ = Filter::bilinear;
     size_t stride_ = 0;
     double nearest_ = 0.0;
-    std::vector<int> first_, count_;
+    std::vector<int> first_, count_, split_first_;
     std::vector<double> exact_;
     std::vector<int32_t> fixed_;
     std::vector<int16_t> split_;

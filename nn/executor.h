@@ -37,7 +37,7 @@ struct ForwardInput {
     // Images that are mixtures of two: the other one's labels (N; empty: none are) and its share, from 0 to 1.
     std::span<const int32_t> second_labels{};
     float second_share = 0.0F;
-    uint64_t dropout_key = 0;         // f(seed, step, virtual worker): the same masks on any number of ranks
+    uint64_t dropout_key = 0;  // f(seed, step, virtual worker): the same masks on any number of ranks
 };
 
 // Hears during backward that entries [0, entry_end) of the arena hold their final gradients of this micro-step. Called in

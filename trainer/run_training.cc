@@ -244,14 +244,13 @@ private:
 
     ExitCode train(const Manifest& manifest, Recorder& recorder) {
         const int workers = loader_threads(experiment_, setup_.threads.compute_threads);
-        const auto loader =
-            make_train_loader(*setup_.train,
-                              {.sampler = setup_.sampler->options(),
-                               .rank = job_.world.rank,
-                               .world_size = job_.world.size,
-                               .start_step = manifest.step,
-                               .stop_step = manifest.total_steps},
-                              training_loader_options(experiment_, workers));
+        const auto loader = make_train_loader(*setup_.train,
+                                              {.sampler = setup_.sampler->options(),
+                                               .rank = job_.world.rank,
+                                               .world_size = job_.world.size,
+                                               .start_step = manifest.step,
+                                               .stop_step = manifest.total_steps},
+                                              training_loader_options(experiment_, workers));
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
             evaluator = std::make_unique<Evaluator>(

@@ -1,6 +1,6 @@
 // Softmax cross-entropy with label smoothing s over K classes: with p = softmax(logits) and target
-// t = (1 - s) ((1 - m) [k = label] + m [k = second label]) + s / K, m being the second label's share in a mixture of two images, loss = -sum t log p and d loss / d logit = p - t (arXiv:1512.00567, section 7), both times the
-// weight of an auxiliary loss.
+// t = (1 - s) ((1 - m) [k = label] + m [k = second label]) + s / K, m being the second label's share in a mixture of two images,
+// loss = -sum t log p and d loss / d logit = p - t (arXiv:1512.00567, section 7), both times the weight of an auxiliary loss.
 #include <algorithm>
 #include <cmath>
 #include <utility>

@@ -42,8 +42,8 @@ PipelineOptions options_for(const std::string& mode) {
 void print(const Record& record, const ImageView& view, const PipelineChoices& choices) {
     const CropBox box = choices.crops.empty() ? CropBox{} : choices.crops.front();
     const int channels = view.bytes_per_pixel == 1 ? 1 : 3;
-    fmt::print("{} {} {} {} {} {} {} {} {}\n", record.key.substr(record.key.find_last_of(":/") + 1), view.width, view.height, channels,
-               box.x, box.y, box.width, box.height, choices.flipped ? 1 : 0);
+    fmt::print("{} {} {} {} {} {} {} {} {}\n", record.key.substr(record.key.find_last_of(":/") + 1), view.width, view.height,
+               channels, box.x, box.y, box.width, box.height, choices.flipped ? 1 : 0);
     std::vector<uint8_t> bytes;
     for (int y = 0; y < view.height; ++y) {
         for (int x = 0; x < view.width; ++x) {

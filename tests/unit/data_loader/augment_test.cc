@@ -114,7 +114,11 @@ TEST(Augment, ChoicesAreAFunctionOfSeedEpochAndSample) {
         {.kind = Transform::Kind::horizontal_flip},
         {.kind = Transform::Kind::color_jitter, .brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1},
         {.kind = Transform::Kind::pca_lighting},
-        {.kind = Transform::Kind::random_erasing, .scale_min = 0.02, .scale_max = 0.33, .ratio_min = 0.3, .ratio_max = 3.3,
+        {.kind = Transform::Kind::random_erasing,
+         .scale_min = 0.02,
+         .scale_max = 0.33,
+         .ratio_min = 0.3,
+         .ratio_max = 3.3,
          .random_values = true}};
     Pipeline one(options(transforms)), other(options(transforms));
     std::map<std::pair<int64_t, int64_t>, std::vector<float>> seen;
@@ -142,7 +146,8 @@ TEST(Augment, AFlipLeftToTheCopyEqualsOneMadeAtOnce) {
 
 TEST(Augment, JitterUsesEveryOrderOfItsOperations) {
     const Picture picture;
-    Pipeline pipeline(options({{.kind = Transform::Kind::color_jitter, .brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1}}));
+    Pipeline pipeline(
+        options({{.kind = Transform::Kind::color_jitter, .brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1}}));
     std::map<std::string, int> orders;
     for (int64_t sample = 0; sample < 480; ++sample) {
         run(pipeline, picture.record, 0, sample);
@@ -185,13 +190,15 @@ TEST(Augment, LightingAddsOneColourAlongTheAxes) {
         squares += static_cast<double>(first) * first;
     }
     // The sum of three independent parts, each a vector's element times its value times 0.1.
-    const double expected = 0.1 * std::sqrt(std::pow(0.5675 * 0.2175, 2) + std::pow(0.7192 * 0.0188, 2) + std::pow(0.4009 * 0.0045, 2));
+    const double expected =
+        0.1 * std::sqrt(std::pow(0.5675 * 0.2175, 2) + std::pow(0.7192 * 0.0188, 2) + std::pow(0.4009 * 0.0045, 2));
     EXPECT_NEAR(std::sqrt(squares / 500), expected, 0.16 * expected);  // five standard deviations
 }
 
 TEST(Augment, ErasingClearsOneBoxInHalfOfTheImages) {
     const Picture picture;
-    Transform erasing{.kind = Transform::Kind::random_erasing, .scale_min = 0.02, .scale_max = 0.33, .ratio_min = 0.3, .ratio_max = 3.3};
+    Transform erasing{
+        .kind = Transform::Kind::random_erasing, .scale_min = 0.02, .scale_max = 0.33, .ratio_min = 0.3, .ratio_max = 3.3};
     Pipeline pipeline(options({erasing})), plain(options({}));
     int erased = 0;
     for (int64_t sample = 0; sample < 400; ++sample) {
@@ -214,9 +221,10 @@ TEST(Augment, WhatCannotWorkIsRefused) {
     EXPECT_THROW(Pipeline(options({erasing, {.kind = Transform::Kind::horizontal_flip}})), ConfigError);
     EXPECT_THROW(Pipeline(options({{.kind = Transform::Kind::rand_augment, .magnitude = 31}})), ConfigError);
     EXPECT_THROW(Pipeline(options({{.kind = Transform::Kind::color_jitter, .hue = 0.6}})), ConfigError);
-    EXPECT_THROW(Pipeline(options({{.kind = Transform::Kind::resize, .height = 40, .width = 50, .filter = Filter::area,
-                                    .rounding = Rounding::once}})),
-                 ConfigError);
+    EXPECT_THROW(
+        Pipeline(options(
+            {{.kind = Transform::Kind::resize, .height = 40, .width = 50, .filter = Filter::area, .rounding = Rounding::once}})),
+        ConfigError);
 }
 
 TEST(Crop, LbannDrawsKeepTheRangesAndExchangeSides) {
@@ -235,9 +243,11 @@ TEST(Crop, LbannDrawsKeepTheRangesAndExchangeSides) {
 
 // A JPEG file whose header notes an orientation.
 std::string with_orientation(int orientation, bool little) {
-    const std::string number = little ? std::string{static_cast<char>(orientation), 0} : std::string{0, static_cast<char>(orientation)};
-    const std::string tiff = little ? std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", 18) + number + std::string(6, '\0')
-                                    : std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", 18) + number + std::string(6, '\0');
+    const std::string number =
+        little ? std::string{static_cast<char>(orientation), 0} : std::string{0, static_cast<char>(orientation)};
+    const std::string tiff = little
+                                 ? std::string("II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", 18) + number + std::string(6, '\0')
+                                 : std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", 18) + number + std::string(6, '\0');
     const std::string segment = std::string("Exif\0\0", 6) + tiff;
     const std::string length{static_cast<char>((segment.size() + 2) >> 8), static_cast<char>((segment.size() + 2) & 0xFF)};
     std::string file = read_file(case_file("img/ref_rgb.jpg"));
@@ -264,8 +274,12 @@ TEST(Exif, PicturesAreTurnedByOptionOnly) {
         const bool turned = orientation >= 5;
         PipelineOptions how{.height = turned ? 64 : 48, .width = turned ? 48 : 64, .apply_exif_orientation = true};
         Pipeline whole(how);
-        how.transforms = {{.kind = Transform::Kind::random_resized_crop, .height = how.height, .width = how.width, .scale_min = 1.0,
-                           .ratio_min = how.width * 1.0 / how.height, .ratio_max = how.width * 1.0 / how.height}};
+        how.transforms = {{.kind = Transform::Kind::random_resized_crop,
+                           .height = how.height,
+                           .width = how.width,
+                           .scale_min = 1.0,
+                           .ratio_min = how.width * 1.0 / how.height,
+                           .ratio_max = how.width * 1.0 / how.height}};
         Pipeline crop(how);
         for (Pipeline* pipeline : {&whole, &crop}) {
             const ImageView view = pipeline->pixels(record, 0, 0);

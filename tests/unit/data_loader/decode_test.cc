@@ -162,8 +162,7 @@ TEST(Decode, ABoxHasThePixelsOfTheWholeImage) {
             box.y = static_cast<int>(random.below(static_cast<uint64_t>(78 - box.height)));
             decoder.open(record);
             const ImageView part = decoder.decode({.box = box, .everything = round % 7 == 0}, image);
-            expect_equal_rows(part, whole.view.crop(box),
-                              fmt::format("{}x{} at {},{}", box.width, box.height, box.x, box.y));
+            expect_equal_rows(part, whole.view.crop(box), fmt::format("{}x{} at {},{}", box.width, box.height, box.x, box.y));
         }
     }
 }

@@ -217,9 +217,19 @@ TEST(Pipeline, NormalisesAsTorchvision) {
     EXPECT_EQ(out[3], (2.0F / 255.0F - 0.456F) / 0.224F);
 }
 
+TEST(Pipeline, FastNormaliseIsExactForEveryPixelValue) {
+    Image in;
+    const ImageView all = in.reshape(256, 1, 1);
+    for (int value = 0; value < 256; ++value) all.row(0)[value] = static_cast<uint8_t>(value);
+    std::vector<float> out(256);
+    pixel_kernels::normalise(all, {.channels = 1, .mean = {0.485F}, .stddev = {0.229F}}, false, out.data());
+    for (size_t value = 0; value < 256; ++value) EXPECT_EQ(out[value], (static_cast<float>(value) / 255.0F - 0.485F) / 0.229F);
+}
+
 TEST(Pipeline, FastNormaliseEqualsPlainLoops) {
     Image in;
-    const pixel_kernels::Normalisation colours{.shift = {0.1F, 0.0F, -0.2F}, .mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.2F, 0.3F, 0.4F}};
+    const pixel_kernels::Normalisation colours{
+        .shift = {0.1F, 0.0F, -0.2F}, .mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.2F, 0.3F, 0.4F}};
     for (const int width : {1, 7, 8, 9, 31, 64}) {
         for (const auto& [bytes, channels] : {std::pair(4, 3), std::pair(1, 3), std::pair(1, 1)}) {
             const ImageView view = picture(70, 9, bytes, in).crop(3, 2, width, 5);
