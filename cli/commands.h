@@ -28,6 +28,7 @@ void add_data_order(CLI::App& data, Action& chosen);  // a sub-command of `data`
 void add_data_pack(CLI::App& data, Action& chosen);   // likewise
 void add_data_look(CLI::App& data, Action& chosen);   // likewise
 void add_data_show(CLI::App& data, Action& chosen);   // likewise
+void add_doctor_cluster(CLI::App& doctor, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 
 }  // namespace lockstep::cli

@@ -10,9 +10,9 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
-#include "configs/nearest.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/nearest.h"
 
 namespace {
 

@@ -44,7 +44,7 @@ struct Experiment {
         std::string name = "run";
         std::string dir = "runs/run";
         uint64_t seed = 42;
-        std::string reproducible = "same_world";  // same_world | any_world
+        std::string reproducible = "same_world";  // off | same_world | any_world
         bool any_world() const { return reproducible == "any_world"; }
         std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
     } run;

@@ -28,8 +28,10 @@ std::vector<SchemaRow> run_rows() {
          .doc =
              "`same_world`: a run repeated on the same number of ranks gives the same bits. `any_world`: so does one on 1, 2, 4, "
              "8, ... ranks; the virtual workers of a step and the ranks are powers of two, train.threads is a number and comm.wire "
-             "fp32.",
-         .choices = {"same_world", "any_world"}},
+             "fp32. `off`: comm.algorithm auto takes the fastest schedule, whatever the order of its additions, so a repeated run "
+             "may differ "
+             "in the last bits where links were measured anew.",
+         .choices = {"off", "same_world", "any_world"}},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
     };

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "configs/nearest.h"
 #include "configs/scalars.h"
 #include "core/error.h"
+#include "core/nearest.h"
 
 namespace lockstep {
 
