@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,11 +20,13 @@ struct Duration {
 };
 
 struct TransformConfig {        // one entry of data.*.pipeline
-    std::string name;           // resize | center_crop | random_resized_crop | random_crop | hflip
+    std::string name;           // one of transform_rows() in configs/transforms.h
     std::vector<int64_t> size;  // {side} or {height, width}
     int64_t pad = 0;
     std::vector<double> scale, ratio;  // two each
     double probability = 0.5;
+    std::map<std::string, double> numbers;  // the transform's other options, all of them
+    std::map<std::string, std::string> words;
 };
 
 struct DataSetConfig {
@@ -62,6 +65,9 @@ struct Experiment {
         bool shuffle = true;
         std::string remainder = "keep";      // keep | drop
         std::string on_bad_image = "error";  // error | skip
+        std::string decode = "exact";        // exact | fast | full
+        bool apply_exif_orientation = false;
+        double mixup = 0.0, cutmix = 0.0;  // 0: off
     } data;
     struct Batch {
         int64_t global = 256;

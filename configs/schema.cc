@@ -139,6 +139,25 @@ std::vector<SchemaRow> data_rows() {
          .field = [](Experiment& e) -> Field { return &e.data.on_bad_image; },
          .doc = "An image that cannot be decoded: `error` stops the run and names it, `skip` takes the next good one and counts.",
          .choices = {"error", "skip"}},
+        {.name = "data.decode",
+         .field = [](Experiment& e) -> Field { return &e.data.decode; },
+         .doc =
+             "JPEG files under a leading random_resized_crop. `exact`: what the crop needs, with the same pixels as `full`, which "
+             "decodes all of the file and so finds damage wherever it is. `fast`: also a half, a quarter or an eighth of the size "
+             "where the crop is that much larger than its target; other pixels.",
+         .choices = {"exact", "fast", "full"}},
+        {"data.apply_exif_orientation", [](Experiment& e) -> Field { return &e.data.apply_exif_orientation; },
+         "Turn JPEG pictures as their camera noted; false: pixels as stored, as torchvision's loader."},
+        {.name = "data.mixup",
+         .field = [](Experiment& e) -> Field { return &e.data.mixup; },
+         .doc = "MixUp in training: both parameters of the beta distribution of the shares, such as 0.2; 0: off. Images are mixed "
+                "with "
+                "others of the same virtual worker, so the number of ranks changes nothing.",
+         .range = {.min = 0.0, .max = 1e3}},
+        {.name = "data.cutmix",
+         .field = [](Experiment& e) -> Field { return &e.data.cutmix; },
+         .doc = "CutMix in training, likewise, such as 1; with data.mixup each of them has half of the virtual workers.",
+         .range = {.min = 0.0, .max = 1e3}},
     };
 }
 

@@ -259,14 +259,13 @@ private:
 
     ExitCode train(const Manifest& manifest, Recorder& recorder) {
         const int workers = loader_threads(experiment_, setup_.threads.compute_threads);
-        const auto loader =
-            make_train_loader(*setup_.train,
-                              {.sampler = setup_.sampler->options(),
-                               .rank = job_.world.rank,
-                               .world_size = job_.world.size,
-                               .start_step = manifest.step,
-                               .stop_step = manifest.total_steps},
-                              loader_options(experiment_, pipeline_options(experiment_, experiment_.data.train), workers));
+        const auto loader = make_train_loader(*setup_.train,
+                                              {.sampler = setup_.sampler->options(),
+                                               .rank = job_.world.rank,
+                                               .world_size = job_.world.size,
+                                               .start_step = manifest.step,
+                                               .stop_step = manifest.total_steps},
+                                              training_loader_options(experiment_, workers));
         CheckpointSaver saver(checkpoints_, replica_, communicator_, sharding_ ? &*sharding_ : nullptr,
                               {.async = experiment_.checkpoint.async,
                                .timeout_ms = experiment_.comm.timeout_ms,

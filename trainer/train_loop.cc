@@ -173,6 +173,8 @@ void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, S
     const ForwardInput input{
         .images = batch.images,
         .labels = batch.labels,
+        .second_labels = batch.second_labels,
+        .second_share = batch.second_share,
         .dropout_key = RandomStream(parts_.experiment.run.seed, "dropout", static_cast<uint64_t>(step_), worker).next_u64()};
     const double loss_sum = timed(Span::Kind::forward, [&] { return executor.forward(input); });
     parts_.communicator.progress();
@@ -181,7 +183,9 @@ void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, S
     parts_.communicator.progress();
     mine.loss_sum += loss_sum;
     mine.images += batch.count;
-    mine.correct += count_top_k(executor.logits(), batch.labels, parts_.replica.classes(), 1);
+    // Of a mixture the label of the larger share counts.
+    const bool second = batch.second_share > 0.5F;
+    mine.correct += count_top_k(executor.logits(), second ? batch.second_labels : batch.labels, parts_.replica.classes(), 1);
     if (!std::isfinite(loss_sum)) mine.bad_rank = rank_;
 }
 
