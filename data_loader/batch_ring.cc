@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/random.h"
 #include "data_loader/pipeline.h"
 
 namespace lockstep {
@@ -68,6 +69,7 @@ BatchRing::BatchRing(const Source& source, std::unique_ptr<BatchSequence> sequen
     for (BatchSlot& slot : slots_) {
         slot.images = pool.allocate(capacity * image_floats_ * sizeof(float));
         slot.labels.resize(capacity);
+        slot.second_labels.resize(capacity);
         slot.samples.resize(capacity);
     }
 }
@@ -92,6 +94,8 @@ Batch BatchRing::batch_of(BatchSlot& slot, int64_t wait_ns) {
             .count = assignment.count,
             .images = slot.images.f32().first(count * image_floats_),
             .labels = std::span(slot.labels).first(count),
+            .second_labels = options_.mix.on() ? std::span(slot.second_labels).first(count) : std::span<int32_t>(),
+            .second_share = slot.second_share,
             .samples = std::span(slot.samples).first(count),
             .wait_ns = wait_ns};
 }
@@ -254,6 +258,7 @@ bool BatchRing::open_next_slot(std::vector<int64_t>& soon) {
         return false;
     }
     slot.claimed = slot.done = 0;
+    slot.finished = slot.assignment.count == 0;
     slot.error = nullptr;
     ++opened_;
     soon.assign(slot.samples.begin(), slot.samples.begin() + slot.assignment.count);
@@ -282,7 +287,7 @@ std::optional<BatchRing::Claim> BatchRing::claim(int index, std::vector<int64_t>
 }
 
 void BatchRing::finish(const Claim& claim, std::exception_ptr error, const LoaderStatistics& sum) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     BatchSlot& slot = *claim.slot;
     if (error && !slot.error) slot.error = error;
     slot.done += claim.last - claim.first;
@@ -291,7 +296,28 @@ void BatchRing::finish(const Claim& claim, std::exception_ptr error, const Loade
     statistics_.read_bytes += sum.read_bytes;
     statistics_.made += claim.last - claim.first;
     add(statistics_.stages, sum.stages);
-    if (slot.complete()) ready_.notify_all();
+    if (slot.done < slot.assignment.count) return;
+    if (options_.mix.on() && !slot.error) {
+        lock.unlock();  // nobody else touches a slot whose images are done
+        mix_images(slot);
+        lock.lock();
+    }
+    slot.finished = true;
+    ready_.notify_all();
+}
+
+// Whichever thread does it: drawn by place in the run alone.
+void BatchRing::mix_images(BatchSlot& slot) {
+    const BatchAssignment& place = slot.assignment;
+    const size_t count = static_cast<size_t>(place.count);
+    const ImageSize size{options_.pipeline.width, options_.pipeline.height};
+    RandomStream random(options_.pipeline.seed, "mix", static_cast<uint64_t>(place.epoch),
+                        static_cast<uint64_t>(place.step_in_epoch) << 32 | static_cast<uint64_t>(place.worker));
+    const Mixture mixture = draw_mixture(options_.mix, size, random);
+    thread_local std::vector<float> scratch;
+    mix(mixture, size, slot.images.f32().first(count * image_floats_), std::span(slot.labels).first(count), slot.second_labels,
+        scratch);
+    slot.second_share = mixture.second_share;
 }
 
 // Which image replaces a bad one depends on the bad one's index alone: all ranks and all restarts agree. The random numbers stay

@@ -31,10 +31,13 @@ struct BatchSlot {
     std::vector<int32_t> labels;
     std::vector<int64_t> samples;
     BatchAssignment assignment;
+    std::vector<int32_t> second_labels;
+    float second_share = 0.0F;
     int claimed = 0, done = 0;  // images given to workers, images finished
+    bool finished = false;      // all are, and mixed
     std::exception_ptr error;   // the first one
 
-    bool complete() const { return done == assignment.count; }
+    bool complete() const { return finished; }
 };
 
 // Owned jointly by the consumer and the workers: a worker that storage never answers outlives its consumer.
@@ -79,6 +82,7 @@ private:
     std::optional<Claim> claim(int index, std::vector<int64_t>& soon);
     void make(const Claim& claim, Busy& busy, Tools& tools);
     void finish(const Claim& claim, std::exception_ptr error, const LoaderStatistics& sum);
+    void mix_images(BatchSlot& slot);
     void load(BatchSlot& slot, int place, Tools& tools);
     bool try_load(BatchSlot& slot, int place, int64_t sample, Tools& tools);
 
