@@ -102,7 +102,10 @@ struct Experiment {
         bool stop_on_nan = true;
     } train;
     struct Compute {
-        std::string fusion = "all";  // off | bn_relu | all
+        std::string fusion = "all";          // off | bn_relu | all
+        std::string autotune = "heuristic";  // off | heuristic | measure
+        bool exact_convolution = false;
+        std::string cache;  // folder; empty: the user's
     } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo
