@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,11 +20,13 @@ struct Duration {
 };
 
 struct TransformConfig {        // one entry of data.*.pipeline
-    std::string name;           // resize | center_crop | random_resized_crop | random_crop | hflip
+    std::string name;           // one of transform_rows() in configs/transforms.h
     std::vector<int64_t> size;  // {side} or {height, width}
     int64_t pad = 0;
     std::vector<double> scale, ratio;  // two each
     double probability = 0.5;
+    std::map<std::string, double> numbers;  // the transform's other options, all of them
+    std::map<std::string, std::string> words;
 };
 
 struct DataSetConfig {
@@ -41,9 +44,10 @@ struct Experiment {
         std::string name = "run";
         std::string dir = "runs/run";
         uint64_t seed = 42;
-        std::string reproducible = "same_world";  // same_world | any_world
+        std::string reproducible = "same_world";  // off | same_world | any_world
         bool any_world() const { return reproducible == "any_world"; }
         std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
+        bool audit = false;           // log the samples of each step
     } run;
     struct Model {
         std::string arch = "resnet50", variant = "auto", weights;  // weights: a safetensors file to start from
@@ -61,6 +65,9 @@ struct Experiment {
         bool shuffle = true;
         std::string remainder = "keep";      // keep | drop
         std::string on_bad_image = "error";  // error | skip
+        std::string decode = "exact";        // exact | fast | full
+        bool apply_exif_orientation = false;
+        double mixup = 0.0, cutmix = 0.0;  // 0: off
     } data;
     struct Batch {
         int64_t global = 256;
@@ -100,6 +107,7 @@ struct Experiment {
         std::optional<Duration> eval_every = Duration{Duration::Unit::epochs, 1.0};  // nullopt: never
         int64_t log_every = 50;                                                      // steps between metrics lines
         bool stop_on_nan = true;
+        std::optional<Duration> check_replicas = Duration{Duration::Unit::iterations, 100.0};  // nullopt: never
     } train;
     struct Compute {
         std::string fusion = "all";          // off | bn_relu | all
@@ -131,6 +139,7 @@ struct Experiment {
         std::optional<Duration> every = Duration{Duration::Unit::epochs, 1.0};
         int64_t keep_last = 2;
         std::string best = "val.top1";  // metric whose best checkpoint is kept; empty: none
+        bool async = true;              // written while training goes on
     } checkpoint;
     struct Report {
         bool html = true, tensorboard = true;

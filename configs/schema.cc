@@ -28,10 +28,16 @@ std::vector<SchemaRow> run_rows() {
          .doc =
              "`same_world`: a run repeated on the same number of ranks gives the same bits. `any_world`: so does one on 1, 2, 4, "
              "8, ... ranks; the virtual workers of a step and the ranks are powers of two, train.threads is a number and comm.wire "
-             "fp32.",
-         .choices = {"same_world", "any_world"}},
+             "fp32. `off`: comm.algorithm auto takes the fastest schedule, whatever the order of its additions, so a repeated run "
+             "may differ "
+             "in the last bits where links were measured anew.",
+         .choices = {"off", "same_world", "any_world"}},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
+        {"run.audit", [](Experiment& e) -> Field { return &e.run.audit; },
+         "Log the samples of each step, per rank, in run.dir/audit; `lockstep data audit RUN` proves from it that each sample was "
+         "used "
+         "once in each epoch."},
     };
 }
 
@@ -133,6 +139,25 @@ std::vector<SchemaRow> data_rows() {
          .field = [](Experiment& e) -> Field { return &e.data.on_bad_image; },
          .doc = "An image that cannot be decoded: `error` stops the run and names it, `skip` takes the next good one and counts.",
          .choices = {"error", "skip"}},
+        {.name = "data.decode",
+         .field = [](Experiment& e) -> Field { return &e.data.decode; },
+         .doc =
+             "JPEG files under a leading random_resized_crop. `exact`: what the crop needs, with the same pixels as `full`, which "
+             "decodes all of the file and so finds damage wherever it is. `fast`: also a half, a quarter or an eighth of the size "
+             "where the crop is that much larger than its target; other pixels.",
+         .choices = {"exact", "fast", "full"}},
+        {"data.apply_exif_orientation", [](Experiment& e) -> Field { return &e.data.apply_exif_orientation; },
+         "Turn JPEG pictures as their camera noted; false: pixels as stored, as torchvision's loader."},
+        {.name = "data.mixup",
+         .field = [](Experiment& e) -> Field { return &e.data.mixup; },
+         .doc = "MixUp in training: both parameters of the beta distribution of the shares, such as 0.2; 0: off. Images are mixed "
+                "with "
+                "others of the same virtual worker, so the number of ranks changes nothing.",
+         .range = {.min = 0.0, .max = 1e3}},
+        {.name = "data.cutmix",
+         .field = [](Experiment& e) -> Field { return &e.data.cutmix; },
+         .doc = "CutMix in training, likewise, such as 1; with data.mixup each of them has half of the virtual workers.",
+         .range = {.min = 0.0, .max = 1e3}},
     };
 }
 
@@ -277,6 +302,10 @@ std::vector<SchemaRow> train_rows() {
          .range = {.min = 1, .max = 1e9}},
         {"train.stop_on_nan", [](Experiment& e) -> Field { return &e.train.stop_on_nan; },
          "Stop all ranks before the update when the loss or a gradient is not finite."},
+        {.name = "train.check_replicas",
+         .field = [](Experiment& e) -> Field { return &e.train.check_replicas; },
+         .doc = "Time between comparisons of all ranks' weights, by a hash; a difference names rank and tensor and ends the run.",
+         .range = kPositiveDuration},
     };
 }
 
@@ -411,6 +440,9 @@ std::vector<SchemaRow> output_rows() {
          .field = [](Experiment& e) -> Field { return &e.checkpoint.best; },
          .doc = "Metric whose best checkpoint is kept too, highest for accuracies and lowest for losses; empty: none.",
          .choices = {"val.top1", "val.top5", "val.loss", ""}},
+        {"checkpoint.async", [](Experiment& e) -> Field { return &e.checkpoint.async; },
+         "Write checkpoints while training goes on, from a copy in memory of rank 0 as large as the files; false: training waits "
+         "for the disk. The same files either way."},
         {"report.html", [](Experiment& e) -> Field { return &e.report.html; }, "Write report.html at the end of the run."},
         {"report.tensorboard", [](Experiment& e) -> Field { return &e.report.tensorboard; }, "Write TensorBoard events."},
         {.name = "report.trace_steps",

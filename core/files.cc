@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -53,7 +55,10 @@ void write_all(int descriptor, std::string_view content, const fs::path& path, c
 
 std::string read_file(const fs::path& path) {
     const MappedFile file(path);
-    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+    if (!file.bytes().empty()) return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+    // The kernel's own files (/proc) say that they are empty and are not.
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) { write_file_atomically(path, {&content, 1}); }

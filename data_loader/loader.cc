@@ -14,6 +14,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/random.h"
 #include "core/tensor.h"
 #include "data_loader/batch_sequence.h"
 #include "data_loader/pipeline.h"
@@ -39,10 +40,13 @@ struct Slot {
     std::vector<int32_t> labels;
     std::vector<int64_t> samples;
     BatchAssignment assignment;
+    std::vector<int32_t> second_labels;
+    float second_share = 0.0F;
     int claimed = 0, done = 0;  // images given to workers, images finished
+    bool finished = false;      // all are, and mixed
     std::exception_ptr error;   // the first one
 
-    bool complete() const { return done == assignment.count; }
+    bool complete() const { return finished; }
 };
 
 // Batch number b lives in slot b % slots. Three counters move through the batches: opened (given to workers), taken (given to the
@@ -68,6 +72,7 @@ public:
         for (Slot& slot : slots_) {
             slot.images = pool.allocate(capacity * image_floats_ * sizeof(float));
             slot.labels.resize(capacity);
+            slot.second_labels.resize(capacity);
             slot.samples.resize(capacity);
         }
         for (int worker = 0; worker < options.worker_threads; ++worker) {
@@ -138,6 +143,8 @@ private:
                 .count = assignment.count,
                 .images = slot.images.f32().first(count * image_floats_),
                 .labels = std::span(slot.labels).first(count),
+                .second_labels = options_.mix.on() ? std::span(slot.second_labels).first(count) : std::span<int32_t>(),
+                .second_share = slot.second_share,
                 .samples = std::span(slot.samples).first(count),
                 .wait_ns = wait_ns};
     }
@@ -146,6 +153,7 @@ private:
     bool open_next_slot();
     std::optional<Claim> claim(std::stop_token stop);
     void finish(const Claim& claim, std::exception_ptr error, int64_t cpu_ns, int64_t new_warnings);
+    void mix_images(Slot& slot);
     void load(Slot& slot, int place, Pipeline& pipeline, Record& record);
     bool try_load(Slot& slot, int place, int64_t sample, Pipeline& pipeline, Record& record);
 
@@ -203,6 +211,7 @@ bool RingLoader::open_next_slot() {
         return false;
     }
     slot.claimed = slot.done = 0;
+    slot.finished = slot.assignment.count == 0;
     slot.error = nullptr;
     ++opened_;
     return true;
@@ -229,13 +238,34 @@ std::optional<RingLoader::Claim> RingLoader::claim(std::stop_token stop) {
 }
 
 void RingLoader::finish(const Claim& claim, std::exception_ptr error, int64_t cpu_ns, int64_t new_warnings) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     Slot& slot = *claim.slot;
     if (error && !slot.error) slot.error = error;
     slot.done += claim.last - claim.first;
     decode_ns_ += cpu_ns;
     warnings_ += new_warnings;
-    if (slot.complete()) ready_.notify_all();
+    if (slot.done < slot.assignment.count) return;
+    if (options_.mix.on() && !slot.error) {
+        lock.unlock();  // nobody else touches a slot whose images are done
+        mix_images(slot);
+        lock.lock();
+    }
+    slot.finished = true;
+    ready_.notify_all();
+}
+
+// Whichever thread does it: drawn by place in the run alone.
+void RingLoader::mix_images(Slot& slot) {
+    const BatchAssignment& place = slot.assignment;
+    const size_t count = static_cast<size_t>(place.count);
+    const ImageSize size{options_.pipeline.width, options_.pipeline.height};
+    RandomStream random(options_.pipeline.seed, "mix", static_cast<uint64_t>(place.epoch),
+                        static_cast<uint64_t>(place.step_in_epoch) << 32 | static_cast<uint64_t>(place.worker));
+    const Mixture mixture = draw_mixture(options_.mix, size, random);
+    thread_local std::vector<float> scratch;
+    mix(mixture, size, slot.images.f32().first(count * image_floats_), std::span(slot.labels).first(count), slot.second_labels,
+        scratch);
+    slot.second_share = mixture.second_share;
 }
 
 // Which image replaces a bad one depends on the bad one's index alone: all ranks and all restarts agree. The random numbers stay

@@ -40,7 +40,10 @@ struct BackendOptions {
 struct ForwardInput {
     std::span<const float> images;    // (N, C, H, W), plain, normalised; N = the executor's batch
     std::span<const int32_t> labels;  // N; an evaluation executor accepts -1 ("no image here") and counts nothing for it
-    uint64_t dropout_key = 0;         // f(seed, step, virtual worker): the same masks on any number of ranks
+    // Images that are mixtures of two: the other one's labels (N; empty: none are) and its share, from 0 to 1.
+    std::span<const int32_t> second_labels{};
+    float second_share = 0.0F;
+    uint64_t dropout_key = 0;  // f(seed, step, virtual worker): the same masks on any number of ranks
 };
 
 // Hears during backward that entries [0, entry_end) of the arena hold their final gradients of this micro-step. Called in

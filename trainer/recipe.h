@@ -34,6 +34,7 @@ SourceOptions validation_source_options(const Experiment& experiment, const std:
 
 // data.workers, or for 0 half of the compute threads, 1 to 8: decoding shares the cores with the arithmetic.
 int loader_threads(const Experiment& experiment, int compute_threads);
+LoaderOptions training_loader_options(const Experiment& experiment, int worker_threads);
 LoaderOptions loader_options(const Experiment& experiment, PipelineOptions pipeline, int worker_threads);
 
 // What a run's result depends on, as key and value: a resumed run must have the same (trainer/resume.h).

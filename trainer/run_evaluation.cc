@@ -56,7 +56,7 @@ EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const 
                         loader_options(job.experiment, pipeline_options(job.experiment, job.experiment.data.val),
                                        loader_threads(job.experiment, threads.compute_threads)),
                         replica.evaluation(), replica.classes(), communicator);
-    return evaluator.run(-1);
+    return evaluator.run(-1).value();
 }
 
 }  // namespace

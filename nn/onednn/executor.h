@@ -30,7 +30,8 @@ public:
 
 private:
     void begin(const ForwardInput& input);
-    void take_labels(std::span<const int32_t> labels);
+    void take_labels(const ForwardInput& input);
+    void require_labels(std::span<const int32_t> labels, int32_t smallest) const;
     void run(PlacedStep& placed, const RunContext& context) const;
     double sum_losses();
     void name_steps(const Graph& graph);
