@@ -64,7 +64,11 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
     const ModelOptions model = model_options(options);
     const Graph graph = build_model(model);
     SyntheticStep bench(graph, {.backend = options.backend,
-                                .compute = {.threads = options.threads, .precision = options.precision, .fusion = options.fusion},
+                                .compute = {.threads = options.threads,
+                                            .precision = options.precision,
+                                            .fusion = options.fusion,
+                                            .autotune = options.autotune,
+                                            .exact_convolution = options.exact_convolution},
                                 .batch = options.batch});
     StepBenchResult result{.options = options, .training_macs_per_image = training_macs(graph)};
     result.options.image_size = model.image_size;

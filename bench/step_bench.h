@@ -17,6 +17,8 @@ struct StepBenchOptions {
     int threads = 1;
     Precision precision = Precision::fp32;
     Fusion fusion = Fusion::all;
+    Autotune autotune = Autotune::heuristic;
+    bool exact_convolution = false;
     int64_t image_size = 0;   // 0: the model's usual one
     int64_t num_classes = 0;  // 0: the model's usual number
     int warmup_steps = 2;

@@ -49,6 +49,11 @@ void add_step(CLI::App& parent, Action& chosen) {
     const std::map<std::string, Fusion> fusions{{"off", Fusion::off}, {"bn_relu", Fusion::bn_relu}, {"all", Fusion::all}};
     step->add_option("--fusion", options.fusion, "compute.fusion: off, bn_relu or all")
         ->transform(CLI::CheckedTransformer(fusions));
+    const std::map<std::string, Autotune> autotunes{
+        {"off", Autotune::off}, {"heuristic", Autotune::heuristic}, {"measure", Autotune::measure}};
+    step->add_option("--autotune", options.autotune, "compute.autotune: off, heuristic or measure")
+        ->transform(CLI::CheckedTransformer(autotunes));
+    step->add_flag("--exact", options.exact_convolution, "compute.exact_convolution: no Winograd");
     step->add_flag("--layers", options.layers, "also print the time per kind of op");
     step->add_flag("--json", arguments->json, "print one JSON object");
     step->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return bench_step(*arguments); }; });
