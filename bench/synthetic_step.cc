@@ -36,6 +36,10 @@ SyntheticStep::SyntheticStep(const Graph& graph, const SyntheticStepOptions& opt
     fill_batch(graph);
 }
 
+size_t SyntheticStep::parameter_bytes() const {
+    return static_cast<size_t>(arena_.total_count()) * sizeof(float) * static_cast<size_t>(2 + arena_.state_buffer_count());
+}
+
 void SyntheticStep::fill_batch(const Graph& graph) {
     RandomStream random(1, "bench images");
     images_.resize(static_cast<size_t>(batch_ * graph.input().channels * graph.input().height * graph.input().width));
