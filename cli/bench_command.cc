@@ -75,6 +75,7 @@ void add_bench(CLI::App& app, Action& chosen) {
     bench->require_subcommand(1);
     add_step(*bench, chosen);
     add_bench_allreduce(*bench, chosen);
+    add_bench_loader(*bench, chosen);
     add_bench_update(*bench, chosen);
     add_bench_kernels(*bench, chosen);
 }
