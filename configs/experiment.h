@@ -112,7 +112,10 @@ struct Experiment {
         std::optional<Duration> check_replicas = Duration{Duration::Unit::iterations, 100.0};  // nullopt: never
     } train;
     struct Compute {
-        std::string fusion = "all";  // off | bn_relu | all
+        std::string fusion = "all";          // off | bn_relu | all
+        std::string autotune = "heuristic";  // off | heuristic | measure
+        bool exact_convolution = false;
+        std::string cache;  // folder; empty: the user's
     } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo

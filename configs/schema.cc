@@ -326,11 +326,22 @@ std::vector<SchemaRow> compute_rows() {
     return {
         {.name = "compute.fusion",
          .field = [](Experiment& e) -> Field { return &e.compute.fusion; },
-         .doc =
-             "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
-             "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together. Results differ "
-             "by rounding only.",
+         .doc = "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
+                "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together, batch norm "
+                "and a "
+                "sigmoid, and in evaluation a convolution with all that follows it. Results differ by rounding only.",
          .choices = {"off", "bn_relu", "all"}},
+        {.name = "compute.autotune",
+         .field = [](Experiment& e) -> Field { return &e.compute.autotune; },
+         .doc =
+             "What decides by which code a 3x3 convolution of stride 1 is computed in fp32, the library's or Winograd's. `off`: "
+             "always the library's. `heuristic`: a fixed rule by shape, the same in every run. `measure`: rank 0 times both before "
+             "the first step and keeps the answer in compute.cache; two runs may then differ by rounding.",
+         .choices = {"off", "heuristic", "measure"}},
+        {"compute.exact_convolution", [](Experiment& e) -> Field { return &e.compute.exact_convolution; },
+         "true: no Winograd, whatever compute.autotune says: fp32 results stay within 1e-4 of other programs'."},
+        {"compute.cache", [](Experiment& e) -> Field { return &e.compute.cache; },
+         "Folder of what compute.autotune=measure has measured; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep."},
     };
 }
 

@@ -71,7 +71,17 @@ Fusion fusion_named(std::string_view name) {
     return name == "off" ? Fusion::off : name == "bn_relu" ? Fusion::bn_relu : Fusion::all;
 }
 
-Fusion fusion_of(const Experiment& experiment) { return fusion_named(experiment.compute.fusion); }
+Autotune autotune_named(std::string_view name) {
+    return name == "off" ? Autotune::off : name == "measure" ? Autotune::measure : Autotune::heuristic;
+}
+
+BackendOptions backend_options(const Experiment& experiment, int threads) {
+    return {.threads = threads,
+            .precision = precision_of(experiment),
+            .fusion = fusion_named(experiment.compute.fusion),
+            .autotune = autotune_named(experiment.compute.autotune),
+            .exact_convolution = experiment.compute.exact_convolution};
+}
 
 SgdOptions sgd_options(const Experiment& experiment) {
     return {.momentum = experiment.optim.momentum,

@@ -21,6 +21,7 @@
 #include "trainer/agreement.h"
 #include "trainer/common_failure.h"
 #include "trainer/communication.h"
+#include "trainer/convolutions.h"
 #include "trainer/leader_task.h"
 #include "trainer/recipe.h"
 #include "trainer/resume.h"
@@ -146,7 +147,9 @@ public:
                           {{"the plan of tensors and buckets", hash_hex(plan_hash(replica_.arena(), reducer_.plan()))}});
         const Manifest manifest = in_common([&] { return find_start(); });
         if (sharding_) sharding_->take_over();
+        settle_convolutions(communicator_, experiment_, Phase::training, replica_);
         compile();
+        require_agreement(communicator_, {convolutions_fact(replica_)});
         const RunFacts facts = make_facts();
         if (job_.world.is_leader()) write_run_files();
         const auto recorder = Recorder::create(
