@@ -63,7 +63,7 @@ struct Experiment {
         int64_t batches_ahead = 4;
         bool shuffle = true;
         std::string remainder = "keep";      // keep | drop
-        std::string on_bad_image = "error";  // error | skip
+        std::string on_bad_image = "error";  // error or stop | skip or substitute
         std::string decode = "exact";        // exact | fast | full
         bool apply_exif_orientation = false;
         double mixup = 0.0, cutmix = 0.0;  // 0: off
