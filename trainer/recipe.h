@@ -19,8 +19,9 @@ namespace lockstep {
 
 ModelOptions model_options(const Experiment& experiment, int64_t num_classes);
 Precision precision_of(const Experiment& experiment);
-Fusion fusion_named(std::string_view name);  // off, bn_relu, all
-Fusion fusion_of(const Experiment& experiment);
+Fusion fusion_named(std::string_view name);      // off, bn_relu, all
+Autotune autotune_named(std::string_view name);  // off, heuristic, measure
+BackendOptions backend_options(const Experiment& experiment, int threads);
 SgdOptions sgd_options(const Experiment& experiment);
 LearningRateOptions learning_rate_options(const Experiment& experiment, int64_t steps_per_epoch, int64_t total_steps);
 SamplerOptions sampler_options(const Experiment& experiment, int64_t sample_count);

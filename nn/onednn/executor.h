@@ -23,6 +23,7 @@ public:
     std::span<const float> losses() const override { return compiled_.losses.back()->losses; }
     MemoryUse memory() const override;
     std::vector<StepFacts> steps() const override { return compiled_.facts; }
+    const std::vector<ChosenConvolution>& convolutions() const { return compiled_.convolutions; }
     StepTimes time_steps(const ForwardInput& input) override;
     double time_alone(size_t step, int repeats) override;
     std::vector<PlannedBuffer> memory_plan() const override { return compiled_.program->planned_buffers(); }

@@ -208,7 +208,7 @@ TEST_F(LauncherTest, OfTwoJobsWithOneExplicitPortTheSecondIsRefusedAndTheFirstGo
     EXPECT_TRUE(second.says(port)) << second.output;
     EXPECT_TRUE(process_exists(first.pid()));
     first.signal(SIGTERM);
-    EXPECT_EQ(first.wait(10.0).exit_code, 143);
+    EXPECT_EQ(first.wait(10.0).exit_code, 138);
     Program third(with_port("third"), test_environment());  // the port is free again
     EXPECT_TRUE(third.wait_for_output("step 2/", 30.0)) << third.output_so_far();
     third.signal(SIGTERM);
