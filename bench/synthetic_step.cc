@@ -45,6 +45,10 @@ std::unique_ptr<Executor> SyntheticStep::compile(const Graph& graph, const Synth
     return backend_->compile(graph, options.batch, options.phase, arena_);
 }
 
+size_t SyntheticStep::parameter_bytes() const {
+    return static_cast<size_t>(arena_.total_count()) * sizeof(float) * static_cast<size_t>(2 + arena_.state_buffer_count());
+}
+
 void SyntheticStep::fill_batch(const Graph& graph) {
     RandomStream random(1, "bench images");
     images_.resize(static_cast<size_t>(batch_ * graph.input().channels * graph.input().height * graph.input().width));

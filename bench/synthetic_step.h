@@ -39,6 +39,7 @@ public:
     StepTimes time_steps() { return executor_->time_steps(input()); }
     Executor& executor() { return *executor_; }
     const ParameterArena& arena() const { return arena_; }
+    size_t parameter_bytes() const;  // values + gradients + optimizer state
     std::string description() const { return backend_->description(); }
 
 private:

@@ -20,7 +20,9 @@ void add_simulate(CLI::App& app, Action& chosen);
 void add_tune(CLI::App& app, Action& chosen);
 void add_time(CLI::App& app, Action& chosen);
 void add_bench_allreduce(CLI::App& bench, Action& chosen);  // a sub-command of `bench`
+void add_bench_loader(CLI::App& bench, Action& chosen);     // likewise
 void add_bench_update(CLI::App& bench, Action& chosen);     // likewise
+void add_bench_kernels(CLI::App& bench, Action& chosen);    // likewise
 void add_chaos(CLI::App& app, Action& chosen);
 void add_checkpoint(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);

@@ -35,6 +35,7 @@ struct DataSetConfig {
     std::string labels;
     int64_t first_label = 0;               // what integer labels count from
     std::string cifar100_labels = "fine";  // fine | coarse
+    std::string raw_colour = "bgr";        // of an lmdb: bgr | rgb
     std::vector<TransformConfig> pipeline;
     int64_t synthetic_size = 1024;
 };
@@ -62,6 +63,7 @@ struct Experiment {
         std::array<double, 3> mean{0.485, 0.456, 0.406}, stddev{0.229, 0.224, 0.225};
         int64_t workers = 0;  // 0: auto
         int64_t batches_ahead = 4;
+        int64_t timeout_ms = 60'000;  // without a finished image
         bool shuffle = true;
         std::string remainder = "keep";      // keep | drop
         std::string on_bad_image = "error";  // error | skip

@@ -88,7 +88,8 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
         {.name = prefix + "source",
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).source; },
          .doc = "Format of the data; `auto`: by what lies at the path.",
-         .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "mnist", "cifar_bin", "synthetic"}},
+         .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "lmdb", "beton", "mnist",
+                     "cifar_bin", "synthetic"}},
         {prefix + "path", [set](Experiment& e) -> Field { return &(e.data.*set).path; },
          name == "train" ? "Folder, file or shard pattern such as train-{000..127}.tar; relative to the working directory."
                          : "As data.train.path; empty: no validation."},
@@ -102,6 +103,10 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).cifar100_labels; },
          .doc = "Which of CIFAR-100's labels: the 100 classes or the 20 superclasses.",
          .choices = {"fine", "coarse"}},
+        {.name = prefix + "raw_colour",
+         .field = [set](Experiment& e) -> Field { return &(e.data.*set).raw_colour; },
+         .doc = "Which colour of raw pixels in an LMDB comes first: blue, as Caffe's convert_imageset writes them, or red.",
+         .choices = {"bgr", "rgb"}},
         {prefix + "pipeline", [set](Experiment& e) -> Field { return &(e.data.*set).pipeline; },
          "What is done to each image, in order. The last size must be model.image_size."},
         {.name = prefix + "synthetic_size",
@@ -121,13 +126,21 @@ std::vector<SchemaRow> data_rows() {
          .range = kPositive},
         {.name = "data.workers",
          .field = [](Experiment& e) -> Field { return &e.data.workers; },
-         .doc = "Threads of a rank that read, decode and augment; `auto`: from the cores at hand.",
+         .doc =
+             "Threads of a rank that read, decode and augment; `auto`: begins with half of the compute threads, 1 to 8, and takes "
+             "one more whenever a step had to wait for data, up to twice as many.",
          .range = {.min = 1, .max = 1024},
          .keyword = Keyword{"auto", 0}},
         {.name = "data.batches_ahead",
          .field = [](Experiment& e) -> Field { return &e.data.batches_ahead; },
          .doc = "Batches that are made ahead of their use.",
          .range = {.min = 1, .max = 1024}},
+        {.name = "data.timeout",
+         .field = [](Experiment& e) -> Field { return &e.data.timeout_ms; },
+         .doc =
+             "How long a step waits without a single image finished before the storage counts as dead. Other ranks wait with it.",
+         .unit = ValueUnit::milliseconds,
+         .range = {.min = 100, .max = 86'400'000.0}},
         {"data.shuffle", [](Experiment& e) -> Field { return &e.data.shuffle; },
          "A new order of all images each epoch; false: the order of the files."},
         {.name = "data.remainder",
@@ -313,10 +326,10 @@ std::vector<SchemaRow> compute_rows() {
     return {
         {.name = "compute.fusion",
          .field = [](Experiment& e) -> Field { return &e.compute.fusion; },
-         .doc =
-             "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
-             "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together. Results differ "
-             "by rounding only.",
+         .doc = "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
+                "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together, batch norm "
+                "and a "
+                "sigmoid, and in evaluation a convolution with all that follows it. Results differ by rounding only.",
          .choices = {"off", "bn_relu", "all"}},
         {.name = "compute.autotune",
          .field = [](Experiment& e) -> Field { return &e.compute.autotune; },

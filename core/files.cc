@@ -127,6 +127,14 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
     data_ = static_cast<const std::byte*>(data);
 }
 
+void MappedFile::will_need(std::span<const std::byte> part) {
+    if (part.empty()) return;
+    static const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(part.data()), end = begin + part.size();
+    const uintptr_t first_page = begin / page_bytes * page_bytes;
+    madvise(reinterpret_cast<void*>(first_page), end - first_page, MADV_WILLNEED);
+}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "data_loader/pipeline_options.h"
 #include "data_loader/sampler.h"
 #include "data_loader/source.h"
+#include "data_loader/stage_times.h"
 
 namespace lockstep {
 
@@ -37,6 +39,14 @@ struct LoaderStatistics {
     int64_t decode_ns = 0;               // CPU time of workers in read + decode + augment
     int64_t warnings = 0;                // decoder warnings (kept pixels)
     int64_t starved = 0;                 // calls of next() that had to wait
+    int64_t batches = 0;                 // calls of next() that gave one
+    int64_t wait_ns = 0;                 // in all of them
+    int64_t made = 0;                    // images of finished pieces of batches, taken or not
+    int64_t ready_batches = 0;           // sum over the calls: batches that lay ready when it came
+    int64_t slow_waits = 0;              // calls that waited longer than slow_after_ms
+    int64_t read_bytes = 0;              // stored bytes of the images
+    StageTimes stages{};                 // wall time of the workers
+    int workers = 0;                     // at work now
 };
 
 struct LoaderOptions {
@@ -45,13 +55,20 @@ struct LoaderOptions {
     int worker_threads = 1;
     int batches_ahead = 4;
     int slot_capacity = 0;  // images per slot = per_replica
+    // Above worker_threads: one more whenever a batch was late, up to so many. Which thread makes an image changes nothing about
+    // it.
+    int max_worker_threads = 0;
+    int64_t slow_after_ms = 2'000;        // waiting longer for a batch is a warning that names what is read
+    int64_t timeout_ms = 60'000;          // so long without one finished image is a DataError that does
+    std::function<void()> while_waiting;  // called by next() now and then while a batch is late
 };
 
 // What a loader delivers, in order: for each step from `start` on, this rank's virtual workers of the step.
 class DataLoader {
 public:
     virtual ~DataLoader() = default;
-    // The next batch, or nullopt after the last step of the plan. Rethrows a worker's DataError (with the sample's path).
+    // The next batch, or nullopt after the last step of the plan. Rethrows a worker's DataError (with the sample's path). Bounded:
+    // see LoaderOptions::timeout_ms.
     virtual std::optional<Batch> next() = 0;
     virtual LoaderStatistics statistics() const = 0;
 };

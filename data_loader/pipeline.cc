@@ -19,6 +19,10 @@ namespace {
 
 using Kind = Transform::Kind;
 
+Stage stage_of(const Transform& transform) {
+    return transform.kind == Kind::resize || transform.kind == Kind::random_resized_crop ? Stage::resize : Stage::augment;
+}
+
 ResizeOptions resize_options(const Transform& transform) { return {.filter = transform.filter, .rounding = transform.rounding}; }
 
 // The largest reduction that leaves at least the target's pixels.
@@ -92,6 +96,7 @@ void Pipeline::run(const Record& record, int64_t epoch, int64_t sample, std::spa
     for (const Transform& transform : rest) {
         if (transform.kind == Kind::random_erasing) erase(transform, random, out);
     }
+    clock_.lap(Stage::copy);
 }
 
 ImageView Pipeline::pixels(const Record& record, int64_t epoch, int64_t sample) {
@@ -108,11 +113,13 @@ ImageView Pipeline::transformed(const Record& record, RandomStream& random, size
     choices_.operations.clear();
     choices_.flipped = mirrored_ = false;
     choices_.erased = {};
+    clock_.begin();
     ImageView image = decode(record, random, next_transform);
     for (; next_transform < options_.transforms.size(); ++next_transform) {
         const Transform& transform = options_.transforms[next_transform];
         if (works_on_floats(transform)) break;
         image = apply(transform, image, random, record);
+        clock_.lap(stage_of(transform));
     }
     return image;
 }
@@ -132,7 +139,9 @@ ImageView Pipeline::decode(const Record& record, RandomStream& random, size_t& n
     }
     ImageView image = decoder_.decode_all(stored, buffers_[0]);
     if (options_.channels == 1 && image.bytes_per_pixel == 4) image = to_grey(image);
-    return orientation == 1 ? image : orient(image, orientation, other_buffer());
+    if (orientation != 1) image = orient(image, orientation, other_buffer());
+    clock_.lap(Stage::decode);
+    return image;
 }
 
 ImageView Pipeline::decode_crop(const Transform& crop, const CropBox& seen, int orientation) {
@@ -143,12 +152,15 @@ ImageView Pipeline::decode_crop(const Transform& crop, const CropBox& seen, int 
     ImageView image = decoder_.decode(request, buffers_[0]);
     if (options_.channels == 1 && image.bytes_per_pixel == 4) image = to_grey(image);
     if (orientation != 1) image = orient(image, orientation, other_buffer());
+    clock_.lap(Stage::decode);
     ResizeOptions how = resize_options(crop);
     if (request.shrink > 1) {
         how.columns = shrunk_range(seen.x, seen.width, request.shrink);
         how.rows = shrunk_range(seen.y, seen.height, request.shrink);
     }
-    return resampler_.resize(image, crop.width, crop.height, other_buffer(), how);
+    image = resampler_.resize(image, crop.width, crop.height, other_buffer(), how);
+    clock_.lap(Stage::resize);
+    return image;
 }
 
 CropBox Pipeline::draw_crop(const Transform& transform, ImageSize size, RandomStream& random) {

@@ -15,6 +15,7 @@
 #include "data_loader/pipeline_options.h"
 #include "data_loader/resample.h"
 #include "data_loader/source.h"
+#include "data_loader/stage_times.h"
 #include "data_loader/transform_checks.h"
 
 namespace lockstep {
@@ -46,6 +47,7 @@ public:
     const PipelineChoices& choices() const { return choices_; }  // of the last run
 
     int64_t decoder_warnings() const { return decoder_.warnings(); }
+    const StageTimes& times() const { return clock_.times(); }  // of all runs; nothing under read
 
 private:
     ImageView transformed(const Record& record, RandomStream& random, size_t& next_transform);
@@ -66,6 +68,7 @@ private:
 
     PipelineOptions options_;
     PipelineChoices choices_;
+    StageClock clock_;
     Decoder decoder_;
     Resampler resampler_;
     std::array<Image, 2> buffers_;

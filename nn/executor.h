@@ -22,7 +22,8 @@ namespace lockstep {
 enum class Precision : uint8_t { fp32, bf16 };  // bf16: activations and convolution inputs; values and gradients stay fp32
 // How much of a training step is done in one pass over the data. off: every op makes its own. bn_relu: a ReLU is applied by the op
 // in front of it (batch norm, addition, convolution, fully connected). all: also a batch norm, the addition behind it and that
-// one's ReLU together. Results differ by rounding only.
+// one's ReLU together, a batch norm and the sigmoid behind it, and in evaluation a convolution with the batch norm, addition and
+// ReLU behind it. Results differ by rounding only.
 enum class Fusion : uint8_t { off, bn_relu, all };
 enum class Phase : uint8_t { training, evaluation };
 // What decides by which code a convolution is computed. off: the library alone. heuristic: a fixed rule on its shape and the
@@ -35,6 +36,10 @@ struct BackendOptions {
     Fusion fusion = Fusion::all;
     Autotune autotune = Autotune::heuristic;
     bool exact_convolution = false;  // only codes that multiply and add what the formula says: no Winograd
+    // For measuring what they are worth, not for use: backend onednn without its layout propagation, every tensor between two ops
+    // in the plain layout (with fusion off only); and without sharing of memory, one place for each buffer.
+    bool plain_between_ops = false;
+    bool share_memory = true;
 };
 
 struct ForwardInput {

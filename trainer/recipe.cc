@@ -127,6 +127,7 @@ SourceOptions source_options(const Experiment& experiment, const DataSetConfig& 
             .num_classes = experiment.model.num_classes,
             .first_label = static_cast<int>(data.first_label),
             .coarse_labels = data.cifar100_labels == "coarse",
+            .raw_colour = data.raw_colour,
             .train = train,
             .synthetic_size = data.synthetic_size,
             .image_size = static_cast<int>(experiment.model.image_size),
@@ -163,7 +164,9 @@ LoaderOptions loader_options(const Experiment& experiment, PipelineOptions pipel
     return {.pipeline = std::move(pipeline),
             .worker_threads = worker_threads,
             .batches_ahead = static_cast<int>(experiment.data.batches_ahead),
-            .slot_capacity = static_cast<int>(experiment.batch.per_replica)};
+            .slot_capacity = static_cast<int>(experiment.batch.per_replica),
+            .max_worker_threads = experiment.data.workers > 0 ? worker_threads : 2 * worker_threads,
+            .timeout_ms = experiment.data.timeout_ms};
 }
 
 ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {

@@ -253,6 +253,12 @@ private:
         if (setup_.val) replica_.evaluation();
     }
 
+    // While a batch is late, the other ranks are told that this one is alive.
+    LoaderOptions patient(LoaderOptions options) {
+        options.while_waiting = [this] { communicator_.progress(); };
+        return options;
+    }
+
     std::optional<AuditLog> open_audit(int64_t start_step) const {
         if (!experiment_.run.audit) return std::nullopt;
         run_on_leader(communicator_, experiment_.comm.timeout_ms, "audit log", start_step,
@@ -268,7 +274,7 @@ private:
                                                .world_size = job_.world.size,
                                                .start_step = manifest.step,
                                                .stop_step = manifest.total_steps},
-                                              training_loader_options(experiment_, workers));
+                                              patient(training_loader_options(experiment_, workers)));
         CheckpointSaver saver(checkpoints_, replica_, communicator_, sharding_ ? &*sharding_ : nullptr,
                               {.async = experiment_.checkpoint.async,
                                .timeout_ms = experiment_.comm.timeout_ms,
@@ -280,7 +286,7 @@ private:
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
             evaluator = std::make_unique<Evaluator>(
-                *setup_.val, loader_options(experiment_, pipeline_options(experiment_, experiment_.data.val), workers),
+                *setup_.val, patient(loader_options(experiment_, pipeline_options(experiment_, experiment_.data.val), workers)),
                 replica_.evaluation(), replica_.classes(), communicator_);
         }
         TrainLoop loop({.experiment = experiment_,

@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "nn/metrics.h"
 #include "trainer/common_failure.h"
+#include "trainer/data_metrics.h"
 #include "trainer/nan_origin.h"
 #include "trainer/replica_check.h"
 
@@ -268,6 +269,9 @@ void TrainLoop::write_training_metrics() {
         line.values.emplace_back("comm.cpu_s", usage.cpu_s);
         line.values.emplace_back("comm.wire_rounding", usage.wire_rounding);
     }
+    const LoaderStatistics data = parts_.loader.statistics();
+    add_data_metrics(data_, data, seconds, line.values);
+    data_ = data;
     record([&] { parts_.recorder.write_metrics(line); });
     const double seconds_per_image = seconds / std::max(1.0, static_cast<double>(interval_timed_images_));
     const double remaining_s =

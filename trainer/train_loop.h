@@ -100,6 +100,7 @@ private:
     IntervalSums interval_;         // since the last metrics line
     int64_t interval_step_ns_ = 0;  // wall time of the interval's steps in this process, without pauses
     int64_t interval_timed_images_ = 0;
+    LoaderStatistics data_;  // at the last metrics line
     double gradient_norm_ = 0.0;
     bool own_loss_is_finite_ = true;         // of this step on this rank
     std::map<std::string, double> metrics_;  // of an evaluation at this very step

@@ -50,6 +50,13 @@ struct GradientParts {
     bool first_exclusive = false, second_exclusive = false;
 };
 
+// What evaluation does in the pass of a convolution (inference_tail.h).
+struct InferenceTail {
+    int norm = 0;               // the batch norm behind it
+    std::optional<int> addend;  // what the addition behind that adds
+    bool relu = false;          // behind all
+};
+
 struct GradientOutput {
     int slot = 0;  // DNNL_ARG_DIFF_...
     size_t entry = 0;
@@ -99,7 +106,14 @@ public:
     int add_after_norm(int index) const { return add_after_norm_.at(static_cast<size_t>(index)); }
     NormPlan* norm_before_add(int index) const { return norm_before_add_.at(static_cast<size_t>(index)); }
     void defer_norm(int add, NormPlan* norm) { norm_before_add_.at(static_cast<size_t>(add)) = norm; }
+    const std::optional<InferenceTail>& tail(int index) const { return tails_.at(static_cast<size_t>(index)); }
+    // The input whose output is this op's too, because a convolution does its work; -1: none.
+    int done_by(int index) const { return done_by_.at(static_cast<size_t>(index)); }
     bool feeds_loss(int index) const;
+    bool feeds_sigmoid_only(int index) const;  // in training with compute.fusion = all
+    // A producer that applies the sigmoid behind it says so; the sigmoid's turn comes later and asks.
+    void apply_sigmoid(int index) { applied_sigmoid_.at(static_cast<size_t>(index)) = true; }
+    bool applies_sigmoid(int index) const { return applied_sigmoid_.at(static_cast<size_t>(index)); }
     dnnl::memory::dims dims(int index) const;  // (N, C, H, W)
 
     // Activations.
@@ -154,6 +168,9 @@ public:
 private:
     void decide_fusion();
     void decide_norms_before_adds();
+    void decide_tails();
+    std::optional<InferenceTail> possible_tail(int conv, bool with_addition) const;
+    int only_reader(int index) const;  // -1: none or several
     void plan_needs();
     void compile_forward();
     void compile_backward();
@@ -186,8 +203,11 @@ private:
     std::vector<bool> active_;
     std::vector<std::vector<int>> consumers_;  // active ones
     std::vector<bool> fused_relu_;             // of a producer
+    std::vector<bool> applied_sigmoid_;        // of a producer
     std::vector<int> add_after_norm_;          // of a batch norm
     std::vector<NormPlan*> norm_before_add_;
+    std::vector<std::optional<InferenceTail>> tails_;  // of a convolution
+    std::vector<int> done_by_;
     std::vector<std::unique_ptr<OpPlan>> plans_;
     std::vector<ParameterEntry> entries_;
     std::vector<size_t> first_entry_;
