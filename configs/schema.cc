@@ -284,10 +284,10 @@ std::vector<SchemaRow> compute_rows() {
     return {
         {.name = "compute.fusion",
          .field = [](Experiment& e) -> Field { return &e.compute.fusion; },
-         .doc =
-             "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
-             "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together, batch norm and a "
-             "sigmoid, and in evaluation a convolution with all that follows it. Results differ by rounding only.",
+         .doc = "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
+                "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together, batch norm "
+                "and a "
+                "sigmoid, and in evaluation a convolution with all that follows it. Results differ by rounding only.",
          .choices = {"off", "bn_relu", "all"}},
     };
 }

@@ -21,8 +21,8 @@ namespace lockstep {
 enum class Precision : uint8_t { fp32, bf16 };  // bf16: activations and convolution inputs; values and gradients stay fp32
 // How much of a training step is done in one pass over the data. off: every op makes its own. bn_relu: a ReLU is applied by the op
 // in front of it (batch norm, addition, convolution, fully connected). all: also a batch norm, the addition behind it and that
-// one's ReLU together, a batch norm and the sigmoid behind it, and in evaluation a convolution with the batch norm, addition and ReLU
-// behind it. Results differ by rounding only.
+// one's ReLU together, a batch norm and the sigmoid behind it, and in evaluation a convolution with the batch norm, addition and
+// ReLU behind it. Results differ by rounding only.
 enum class Fusion : uint8_t { off, bn_relu, all };
 enum class Phase : uint8_t { training, evaluation };
 
