@@ -68,6 +68,8 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
                                 .compute = {.threads = options.threads,
                                             .precision = options.precision,
                                             .fusion = options.fusion,
+                                            .autotune = options.autotune,
+                                            .exact_convolution = options.exact_convolution,
                                             .plain_between_ops = options.plain_between_ops,
                                             .share_memory = options.share_memory},
                                 .batch = options.batch,

@@ -17,6 +17,8 @@ struct StepBenchOptions {
     int threads = 1;
     Precision precision = Precision::fp32;
     Fusion fusion = Fusion::all;
+    Autotune autotune = Autotune::heuristic;
+    bool exact_convolution = false;
     Phase phase = Phase::training;                        // evaluation: forward with running statistics, nothing else
     bool plain_between_ops = false, share_memory = true;  // as in BackendOptions
     int64_t image_size = 0;                               // 0: the model's usual one

@@ -21,6 +21,7 @@ struct SyntheticStepOptions {
     int batch = 32;
     Phase phase = Phase::training;  // evaluation: forward only, no update
     SgdOptions optimizer;
+    std::string cache_folder;  // of Autotune::measure; empty: the user's
 };
 
 class SyntheticStep {
@@ -42,6 +43,7 @@ public:
     std::string description() const { return backend_->description(); }
 
 private:
+    std::unique_ptr<Executor> compile(const Graph& graph, const SyntheticStepOptions& options);
     ForwardInput input() const { return {.images = images_, .labels = labels_, .dropout_key = 1}; }
     void fill_batch(const Graph& graph);
 

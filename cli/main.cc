@@ -10,9 +10,9 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
-#include "configs/nearest.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/nearest.h"
 
 namespace {
 
@@ -49,8 +49,9 @@ int run_main(int argc, char** argv) {
     app.require_subcommand(1);
     lockstep::cli::Action chosen;
     for (const auto add : {lockstep::cli::add_train, lockstep::cli::add_run, lockstep::cli::add_eval, lockstep::cli::add_bench,
-                           lockstep::cli::add_time, lockstep::cli::add_simulate, lockstep::cli::add_tune, lockstep::cli::add_report,
-                           lockstep::cli::add_config, lockstep::cli::add_data, lockstep::cli::add_doctor}) {
+                           lockstep::cli::add_time, lockstep::cli::add_simulate, lockstep::cli::add_tune, lockstep::cli::add_chaos,
+                           lockstep::cli::add_checkpoint, lockstep::cli::add_report, lockstep::cli::add_config,
+                           lockstep::cli::add_data, lockstep::cli::add_doctor}) {
         add(app, chosen);
     }
     try {

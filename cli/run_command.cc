@@ -55,7 +55,7 @@ int run(AgentOptions options) {
     if (options.command.empty()) return run_agent(options);
     if (options.command.front() == "train") check_training(options);
     if (options.command.front() == "eval") check_evaluation(options);
-    constexpr std::string_view kOwn[] = {"train", "eval", "tune", "bench"};
+    constexpr std::string_view kOwn[] = {"train", "eval", "tune", "bench", "doctor"};
     if (std::find(std::begin(kOwn), std::end(kOwn), options.command.front()) != std::end(kOwn)) {
         options.command.insert(options.command.begin(), own_path());
     }

@@ -1,7 +1,6 @@
 #include "launch/agent.h"
 
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "core/files.h"
 #include "launch/child_process.h"
 #include "launch/line_splitter.h"
+#include "launch/signal_reader.h"
 #include "launch/verdict.h"
 #include "net/open_files.h"
 #include "net/store.h"
@@ -40,40 +40,6 @@ std::string host_name() {
     gethostname(host.data(), host.size() - 1);
     return host.data();
 }
-
-// Blocks the handled signals and reads them as data; restores the mask at its end. SIGPIPE is ignored meanwhile: a closed screen
-// does not end the job.
-class SignalReader {
-public:
-    SignalReader() {
-        sigset_t set;
-        sigemptyset(&set);
-        for (const int signal : kHandledSignals) sigaddset(&set, signal);
-        pthread_sigmask(SIG_BLOCK, &set, &old_mask_);
-        old_pipe_handler_ = std::signal(SIGPIPE, SIG_IGN);
-        reader_ = Pipe(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
-        if (!reader_.is_open())
-            throw DeviceError(fmt::format("signalfd: {}; raise the limit of open files (ulimit -n)", std::strerror(errno)));
-    }
-    SignalReader(const SignalReader&) = delete;
-    SignalReader& operator=(const SignalReader&) = delete;
-    ~SignalReader() {
-        std::signal(SIGPIPE, old_pipe_handler_);
-        pthread_sigmask(SIG_SETMASK, &old_mask_, nullptr);
-    }
-
-    int descriptor() const { return reader_.descriptor(); }
-    int next() {  // 0: none
-        signalfd_siginfo info{};
-        const ssize_t got = read(reader_.descriptor(), &info, sizeof info);
-        return got == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
-    }
-
-private:
-    sigset_t old_mask_{};
-    void (*old_pipe_handler_)(int) = nullptr;
-    Pipe reader_;
-};
 
 // One whole line in one write wherever the system allows it. A screen that is gone is forgotten.
 class Screen {
@@ -376,7 +342,7 @@ private:
 
     const AgentOptions& options_;
     const std::string host_;
-    SignalReader signals_;  // before the store, whose thread inherits the blocked signals
+    SignalReader signals_{kHandledSignals};  // before the store, whose thread inherits the blocked signals
     Screen stdout_{STDOUT_FILENO}, stderr_{STDERR_FILENO};
     std::unique_ptr<StoreServer> store_;
     int port_ = 0;

@@ -18,7 +18,8 @@ struct AgentOptions {
 };
 
 // Returns the exit code for the shell. On failure the last lines name the first failed rank, its code or signal and its last
-// error lines. No process, port or segment is left.
+// error lines. No process, port or segment is left. INT, TERM, HUP, USR1 and USR2 stay blocked afterwards, so that a late one does
+// not take the place of the exit code: the process is expected to end with it.
 int run_agent(const AgentOptions& options);
 
 }  // namespace lockstep

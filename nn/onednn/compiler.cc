@@ -46,8 +46,9 @@ std::string layouts_text(const Arguments& arguments) {
 
 }  // namespace
 
-Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena)
-    : library_(library), graph_(graph), batch_(batch), phase_(phase), layouts_(layouts), arena_(arena) {
+Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts,
+                   ConvolutionChooser& chooser, ParameterArena* arena)
+    : library_(library), graph_(graph), batch_(batch), phase_(phase), layouts_(layouts), chooser_(chooser), arena_(arena) {
     if (batch < 1) throw ConfigError(fmt::format("network '{}': the batch must be at least 1, not {}", graph.name, batch));
     validate(graph);
     shapes_ = infer_shapes(graph);
@@ -440,6 +441,24 @@ void Compiler::add_step(std::unique_ptr<Step> step, const std::vector<const Valu
     compiled_.program->add_step(std::move(step), current_op_);
 }
 
+ConvolutionCode Compiler::choose(ConvolutionPass pass, const WinogradShape& shape) {
+    compiled_.convolutions.push_back({convolution_key(pass, shape), compiled_.facts.size()});
+    return chooser_.choose(pass, shape);
+}
+
+void Compiler::add_convolution_step(std::unique_ptr<Step> step, std::string_view code, const std::vector<const Value*>& used,
+                                    const Value& scratch) {
+    compiled_.program->touch(scratch.buffer);
+    compiled_.scratch_bytes = std::max(compiled_.scratch_bytes, scratch.desc.get_size());
+    add_step(std::move(step), used);
+    StepFacts& facts = compiled_.facts.back();
+    facts.implementation = code;
+    facts.layout = fmt::format("{}, weights {}", layout_text(used[0]->desc), layout_text(used[1]->desc));
+    facts.flop = flop_of_op();
+}
+
+double Compiler::flop_of_op() const { return 2.0 * static_cast<double>(macs_[static_cast<size_t>(current_op_)]) * batch_; }
+
 void Compiler::reorder(const Value& from, const Value& to) {
     const dnnl::reorder::primitive_desc desc(library_.engine, from.desc, library_.engine, to.desc, attributes());
     run<dnnl::reorder>(desc, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
@@ -537,7 +556,7 @@ void Compiler::note_primitive(const dnnl::primitive& primitive, std::string_view
     if (facts.is_reorder) facts.group.clear();
     if (kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::deconvolution ||
         kind == dnnl::primitive::kind::inner_product) {
-        facts.flop = 2.0 * static_cast<double>(macs_[static_cast<size_t>(current_op_)]) * batch_;
+        facts.flop = flop_of_op();
     }
     for (const auto& [slot, value] : arguments) {
         if (slot != DNNL_ARG_SCRATCHPAD) facts.bytes += static_cast<double>(value.desc.get_size());

@@ -14,6 +14,7 @@
 
 #include "core/parameter_arena.h"
 #include "nn/graph.h"
+#include "nn/onednn/convolution_chooser.h"
 #include "nn/onednn/loss_state.h"
 #include "nn/onednn/program.h"
 
@@ -64,6 +65,14 @@ struct GradientOutput {
     std::optional<MemoryDesc> arena = std::nullopt;
 };
 
+// A convolution that more than one code can compute, and the step with which its own steps begin; its last one is called
+// "convolution
+// ...", those before it are copies for it.
+struct ChosenConvolution {
+    std::string key;  // of a ConvolutionTable
+    size_t first_step = 0;
+};
+
 struct Compiled {
     std::unique_ptr<Program> program;
     std::vector<std::unique_ptr<LossState>> losses;  // the network's own is the last
@@ -71,12 +80,14 @@ struct Compiled {
     int weight_reorders = 0;                         // copies of weights in another layout or type
     size_t scratch_bytes = 0;                        // the largest scratchpad of a primitive
     std::vector<StepFacts> facts;                    // of each step, forward first; op and kind are the executor's to fill in
+    std::vector<ChosenConvolution> convolutions;
 };
 
 class Compiler {
 public:
     // With `arena` null the compiler only plans: ops choose layouts and register them in `layouts`; nothing is created.
-    Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena);
+    Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ConvolutionChooser& chooser,
+             ParameterArena* arena);
     ~Compiler();
 
     Compiled compile();
@@ -139,6 +150,11 @@ public:
     Value view(const Value& value, const MemoryDesc& desc);
     Value as_layout(const Value& value, const MemoryDesc& desc);  // the value itself, or a reordered copy
     void add_step(std::unique_ptr<Step> step, const std::vector<const Value*>& used);
+    // By which code a convolution's steps, which are added next, compute it.
+    ConvolutionCode choose(ConvolutionPass pass, const WinogradShape& shape);
+    // Of an own kernel. `used`: data, weights, result.
+    void add_convolution_step(std::unique_ptr<Step> step, std::string_view code, const std::vector<const Value*>& used,
+                              const Value& scratch);
     void reorder(const Value& from, const Value& to);
     template <typename Primitive>
     void run(const typename Primitive::primitive_desc& desc, const Arguments& arguments);
@@ -168,6 +184,7 @@ private:
     StepFacts& note_step();  // facts of the step about to be added
     void note_primitive(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments);
     std::string group_text() const;
+    double flop_of_op() const;  // of one direction
     std::unique_ptr<Step> copy_step(const Value& from, const Value& to);
     std::vector<Value> take_contributions(int index);
     void release(const Value& value);
@@ -179,6 +196,7 @@ private:
     const int batch_;
     const Phase phase_;
     LayoutTable& layouts_;
+    ConvolutionChooser& chooser_;
     ParameterArena* arena_;
 
     std::vector<FeatureShape> shapes_;

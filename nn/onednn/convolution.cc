@@ -1,5 +1,6 @@
 #include "nn/onednn/inference_tail.h"
 #include "nn/onednn/op_plans.h"
+#include "nn/onednn/winograd_steps.h"
 
 namespace lockstep::onednn {
 
@@ -34,6 +35,7 @@ private:
     void backward_weights(Compiler& compiler, const Value& gradient);
     void backward_data(Compiler& compiler, const Value& gradient);
     MemoryDesc bias_desc() const { return plain_desc({conv_.out_channels}, dnnl::memory::data_type::f32); }
+    bool takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result);
 
     ConvOp conv_;
     int input_ = 0;
@@ -41,6 +43,7 @@ private:
     dnnl::primitive_attr attributes_ = Compiler::attributes();  // of forward
     Forward::primitive_desc forward_desc_;
     Value source_, weights_, result_;
+    std::optional<WinogradShape> winograd_;  // of the pass being added
 };
 
 // The library's dilation counts the pixels skipped.
@@ -124,6 +127,13 @@ void ConvolutionPlan::plan_weight_layout(Compiler& compiler) {
     compiler.choose_layout(compiler.first_entry(op_), chosen);
 }
 
+// `source`, `result`: the layouts in which both, or their gradients, are at hand or wanted.
+bool ConvolutionPlan::takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result) {
+    if (compiler.planning()) return false;
+    winograd_ = winograd_shape(conv_, source, weights_.desc, result);
+    return winograd_ && compiler.choose(pass, *winograd_) == ConvolutionCode::winograd;
+}
+
 void ConvolutionPlan::forward(Compiler& compiler) {
     prepare(compiler);
     const Value& input = compiler.output(input_);
@@ -142,15 +152,22 @@ void ConvolutionPlan::forward(Compiler& compiler) {
     const std::optional<InferenceTail>& tail = compiler.tail(op_);
     result_ = compiler.new_value(forward_desc_.dst_desc());
     weights_ = compiler.parameter_value(entry, weight_dims_);
-    Arguments arguments{{DNNL_ARG_SRC, source_},
-                        {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
-                        {DNNL_ARG_DST, result_}};
-    if (conv_.bias) arguments.emplace_back(DNNL_ARG_BIAS, compiler.parameter_value(entry + 1, {conv_.out_channels}));
-    if (tail) {
-        const Arguments more = tail_arguments(compiler, *tail, forward_desc_.dst_desc());
-        arguments.insert(arguments.end(), more.begin(), more.end());
+    std::optional<Value> bias;
+    if (conv_.bias) bias = compiler.parameter_value(entry + 1, {conv_.out_channels});
+    // Winograd's tiles have no room for what is behind the convolution, beyond a ReLU.
+    if (!tail && takes_winograd(compiler, ConvolutionPass::forward, source_.desc, result_.desc)) {
+        add_winograd_forward(compiler, *winograd_, {source_, weights_, result_, bias}, compiler.has_fused_relu(op_));
+    } else {
+        Arguments arguments{{DNNL_ARG_SRC, source_},
+                            {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
+                            {DNNL_ARG_DST, result_}};
+        if (bias) arguments.emplace_back(DNNL_ARG_BIAS, *bias);
+        if (tail) {
+            const Arguments more = tail_arguments(compiler, *tail, forward_desc_.dst_desc());
+            arguments.insert(arguments.end(), more.begin(), more.end());
+        }
+        compiler.run<Forward>(forward_desc_, arguments);
     }
-    compiler.run<Forward>(forward_desc_, arguments);
     compiler.keep(source_);
     if (compiler.has_fused_relu(op_)) compiler.keep(result_);
     compiler.set_output(op_, result_);
@@ -167,6 +184,13 @@ void ConvolutionPlan::backward(Compiler& compiler) {
 
 void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient) {
     const size_t entry = compiler.first_entry(op_);
+    if (takes_winograd(compiler, ConvolutionPass::weight_gradient, source_.desc, gradient.desc)) {
+        std::optional<Value> bias_gradient;
+        if (conv_.bias) bias_gradient = compiler.parameter_gradient(entry + 1, bias_desc());
+        add_winograd_weight_gradient(compiler, *winograd_,
+                                     {source_, compiler.parameter_gradient(entry, weight_dims_), gradient, bias_gradient});
+        return;
+    }
     Layouts free = free_layouts(compiler);
     free.weights = any_desc(weight_dims_, dnnl::memory::data_type::f32);
     const MemoryDesc arena = compiler.parameter_desc(entry, weight_dims_);
@@ -183,8 +207,14 @@ void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient
 }
 
 void ConvolutionPlan::backward_data(Compiler& compiler, const Value& gradient) {
-    const Layouts free = free_layouts(compiler);
     const MemoryDesc wanted = compiler.gradient_desc(input_);
+    if (takes_winograd(compiler, ConvolutionPass::source_gradient, wanted, gradient.desc)) {
+        const Value source_gradient = compiler.new_value(wanted);
+        add_winograd_source_gradient(compiler, *winograd_, {source_gradient, weights_, gradient, std::nullopt});
+        compiler.contribute(input_, source_gradient);
+        return;
+    }
+    const Layouts free = free_layouts(compiler);
     const MemoryDesc arena = with_type(weights_.desc, compiler.library().activation_type());
     const auto make = [&](const Layouts& layouts) { return make_backward_data(compiler, layouts); };
     const auto desc = first_as_fast(

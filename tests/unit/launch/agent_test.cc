@@ -112,6 +112,7 @@ protected:
         int code = 99;
         try {
             code = run_agent(options);
+            if (late_signal_ != 0) raise(late_signal_);
         } catch (const Error& error) {
             dprintf(2, "error: %s\n", error.what());
             code = static_cast<int>(error.exit_code());
@@ -121,6 +122,7 @@ protected:
 
     fs::path folder_;
     pid_t agent_ = -1;
+    int late_signal_ = 0;  // arrives after the agent's work and before its process has ended
     int64_t begin_ns_ = 0;
     double took_s_ = 0.0;
 };
@@ -194,6 +196,13 @@ TEST_F(AgentTest, ASecondInterruptKillsAtOnce) {
     expect_nothing_left();
 }
 
+TEST_F(AgentTest, ASignalThatComesTooLateDoesNotReplaceTheExitCode) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+        late_signal_ = signal;
+        EXPECT_EQ(run(1, {"exit=3"}, {.grace_s = 0.1}), 3) << "signal " << signal;
+    }
+}
+
 TEST_F(AgentTest, TerminationAndHangupEndWith143) {
     for (const int signal : {SIGTERM, SIGHUP}) {
         start(2, {"wait_then=143"});
@@ -258,7 +267,10 @@ TEST_F(AgentTest, ATakenPortIsNamedAtOnce) {
 
 TEST_F(AgentTest, AMissingProgramIsNamed) {
     AgentOptions options{.nproc_per_node = 2, .command = {"/nonexistent/program"}};
-    EXPECT_THROW(run_agent(options), ConfigError);
+    agent_ = fork();  // as in start(), but with this command
+    if (agent_ == 0) become_agent(options);
+    EXPECT_EQ(wait_for_end(), 2);
+    EXPECT_THAT(screen(), HasSubstr("/nonexistent/program"));
     expect_nothing_left();
 }
 
