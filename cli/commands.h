@@ -29,5 +29,6 @@ void add_data_pack(CLI::App& data, Action& chosen);   // likewise
 void add_data_look(CLI::App& data, Action& chosen);   // likewise
 void add_data_show(CLI::App& data, Action& chosen);   // likewise
 void add_doctor(CLI::App& app, Action& chosen);
+void add_submit(CLI::App& app, Action& chosen);
 
 }  // namespace lockstep::cli
