@@ -14,10 +14,10 @@
 #include "bench/allreduce_contestants.h"
 #include "bench/contestant_group.h"
 #include "bench/statistics.h"
-#include "configs/nearest.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/nearest.h"
 
 namespace lockstep::bench {
 

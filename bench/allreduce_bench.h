@@ -27,7 +27,7 @@ struct AllreduceBenchOptions {
     std::vector<AllreduceUnit> units;
     std::vector<std::string> peers;                        // of peer_names()
     std::vector<std::string> lockstep_backends;            // of CommunicatorOptions::backend
-    std::vector<std::string> lockstep_algorithms{"auto"};  // of PlanOptions::algorithm
+    std::vector<std::string> lockstep_algorithms{"auto"};  // of PlanOptions::algorithm, or `fastest`: auto in any order
     bool sweep = true;                                     // peers also in forced settings, of which the best becomes a row
     int rounds = 5;
     double turn_ms = 60;         // about; at least two calls

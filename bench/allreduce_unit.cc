@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "bench/allreduce_bench.h"
-#include "configs/nearest.h"
 #include "configs/scalars.h"
 #include "core/error.h"
+#include "core/nearest.h"
 
 namespace lockstep::bench {
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Compares one training step of Lockstep and of PyTorch on this machine: A B A B ..., each in a fresh process, medians.
 
-Neighbours and frequency shift a machine's speed within minutes, so the two take turns and only their ratio means much. PyTorch runs
-in each of its settings in every round; the setting with the best median is the peer. Prints one JSON object. Ends with 1 when the
-ratio is below --at-least.
+Neighbours and frequency shift a machine's speed within minutes, so the two take turns and only their ratio means much. Lockstep runs
+as it is and with compute.exact_convolution, PyTorch in each of its settings, all in every round; PyTorch's setting with the best
+median is the peer. Prints one JSON object. Ends with 1 when the ratio is below --at-least.
 """
 import argparse
 import json
@@ -23,6 +23,9 @@ def parse_arguments():
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--image-size", type=int, default=0, help="0: the model's usual size")
+    parser.add_argument("--autotune", choices=["off", "heuristic", "measure"], default="heuristic", help="Lockstep's compute.autotune")
+    parser.add_argument("--compile", action="store_true", help="torch.compile is one more setting of PyTorch")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each run")
     parser.add_argument("--at-least", type=float, default=0.0, help="smallest acceptable ratio")
@@ -39,12 +42,19 @@ def run(command):
 def commands(arguments):
     common = ["--model", arguments.model, "--batch", str(arguments.batch), "--threads", str(arguments.threads),
               "--precision", arguments.precision, "--steps", str(arguments.steps)]
+    if arguments.image_size > 0:
+        common += ["--image-size", str(arguments.image_size)]
     pytorch = [arguments.python, str(HERE / "pytorch_step.py"), *common]
-    return {
-        "lockstep": [arguments.lockstep, "bench", "step", *common, "--warmup", "1", "--json"],
+    lockstep = [arguments.lockstep, "bench", "step", *common, "--warmup", "1", "--json"]
+    found = {
+        "lockstep": [*lockstep, "--autotune", arguments.autotune],
+        "lockstep exact": [*lockstep, "--exact"],
         "pytorch": pytorch,
         "pytorch channels-last": [*pytorch, "--channels-last"],
     }
+    if arguments.compile:
+        found["pytorch compiled"] = [*pytorch, "--compile"]
+    return found
 
 
 def summary(rates):
@@ -61,8 +71,9 @@ def main():
             rates[name].append(last[name]["images_per_s"])
             print(f"round {round_number + 1}: {name} {rates[name][-1]:.2f} images/s", file=sys.stderr)
     summaries = {name: summary(values) for name, values in rates.items()}
-    peer = max((name for name in summaries if name != "lockstep"), key=lambda name: summaries[name]["median"])
+    peer = max((name for name in summaries if name.startswith("pytorch")), key=lambda name: summaries[name]["median"])
     ratio = summaries["lockstep"]["median"] / summaries[peer]["median"]
+    exact_ratio = summaries["lockstep exact"]["median"] / summaries[peer]["median"]
     print(json.dumps({
         "benchmark": "compare_step",
         "model": arguments.model,
@@ -73,6 +84,7 @@ def main():
         "images_per_s": summaries,
         "best_peer": peer,
         "ratio": ratio,
+        "exact_ratio": exact_ratio,
         "peer_version": last[peer]["torch"],
         "backend_description": last["lockstep"]["backend_description"],
         "machine": last["lockstep"]["machine"],

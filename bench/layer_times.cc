@@ -1,12 +1,11 @@
 #include "bench/layer_times.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "bench/copy_bandwidth.h"
+#include "bench/machine_facts.h"
 #include "core/error.h"
 
 namespace lockstep::bench {
@@ -45,12 +44,6 @@ double time_convolutions_alone(Executor& executor, const std::vector<StepFacts>&
         if (steps[step].what.starts_with("convolution")) total_ms += executor.time_alone(step, kAloneRepeats);
     }
     return total_ms;
-}
-
-size_t peak_resident_bytes() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<size_t>(usage.ru_maxrss) * 1024;
 }
 
 // Appends `text` unless it is there already.
@@ -147,8 +140,7 @@ LayerTimes measure_layer_times(const LayerTimesOptions& options) {
     result.convolutions_alone_ms = time_convolutions_alone(step.executor(), result.steps);
     result.buffers = step.executor().memory_plan();
     result.memory = step.executor().memory();
-    result.parameter_bytes = static_cast<size_t>(step.arena().total_count()) * sizeof(float) *
-                             static_cast<size_t>(2 + step.arena().state_buffer_count());
+    result.parameter_bytes = step.parameter_bytes();
     result.peak_resident_bytes = peak_resident_bytes();
     result.copy_gb_per_s = copy_bandwidth_gb_per_s(options.step.compute.threads);  // last: its buffers are no part of the peak
     return result;

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -54,6 +55,12 @@ MachineFacts machine_facts() {
     std::array<double, 3> load{};
     if (getloadavg(load.data(), 3) == 3) facts.load_average.assign(load.begin(), load.end());
     return facts;
+}
+
+size_t peak_resident_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<size_t>(usage.ru_maxrss) * 1024;
 }
 
 CpuTimes cpu_times() {

@@ -1,6 +1,7 @@
 // What a benchmark's figures depend on, as the system tells it. Unknown facts are empty or zero.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct MachineFacts {
 };
 
 MachineFacts machine_facts();
+
+size_t peak_resident_bytes();  // of this process, so far
 
 // Of all cores since the machine's start, in clock ticks.
 struct CpuTimes {

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "bench/machine_facts.h"
 #include "bench/synthetic_step.h"
 #include "core/error.h"
 
@@ -64,9 +65,18 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
     const ModelOptions model = model_options(options);
     const Graph graph = build_model(model);
     SyntheticStep bench(graph, {.backend = options.backend,
-                                .compute = {.threads = options.threads, .precision = options.precision, .fusion = options.fusion},
-                                .batch = options.batch});
-    StepBenchResult result{.options = options, .training_macs_per_image = training_macs(graph)};
+                                .compute = {.threads = options.threads,
+                                            .precision = options.precision,
+                                            .fusion = options.fusion,
+                                            .autotune = options.autotune,
+                                            .exact_convolution = options.exact_convolution,
+                                            .plain_between_ops = options.plain_between_ops,
+                                            .share_memory = options.share_memory},
+                                .batch = options.batch,
+                                .phase = options.phase});
+    const bool trains = options.phase == Phase::training;
+    StepBenchResult result{.options = options,
+                           .macs_per_image = trains ? training_macs(graph) : static_cast<double>(forward_macs_per_image(graph))};
     result.options.image_size = model.image_size;
     result.options.num_classes = model.num_classes;
     result.first_loss = bench.run().loss;
@@ -88,6 +98,8 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
     result.backward_ms = spread_of(backward_ms).median;
     result.optimizer_ms = spread_of(optimizer_ms).median;
     result.memory = bench.executor().memory();
+    result.parameter_bytes = bench.parameter_bytes();
+    result.peak_resident_bytes = peak_resident_bytes();
     result.backend_description = bench.description();
     if (options.layers) result.layers = time_kinds(bench, 3);
     return result;

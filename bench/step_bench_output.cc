@@ -25,7 +25,7 @@ Json json_of(const std::vector<KindTime>& layers) {
     return list;
 }
 
-double gflops(const StepBenchResult& result) { return 2.0 * result.training_macs_per_image * result.images_per_s.median / 1e9; }
+double gflops(const StepBenchResult& result) { return 2.0 * result.macs_per_image * result.images_per_s.median / 1e9; }
 
 }  // namespace
 
@@ -38,6 +38,7 @@ std::string to_json(const StepBenchResult& result) {
               {"image_size", options.image_size},
               {"num_classes", options.num_classes},
               {"threads", options.threads},
+              {"phase", options.phase == Phase::training ? "train" : "infer"},
               {"precision", precision_text(options.precision)},
               {"backend", options.backend},
               {"backend_description", result.backend_description},
@@ -57,6 +58,8 @@ std::string to_json(const StepBenchResult& result) {
               {"activation_bytes", memory.activation_bytes},
               {"activation_bytes_unshared", memory.activation_bytes_unshared},
               {"scratch_bytes", memory.scratch_bytes},
+              {"parameter_bytes", result.parameter_bytes},
+              {"peak_resident_bytes", result.peak_resident_bytes},
               {"machine", json_of(machine_facts())}};
     if (!result.layers.empty()) json["layers"] = json_of(result.layers);
     return json.dump();
@@ -72,6 +75,9 @@ std::string to_text(const StepBenchResult& result) {
     text += fmt::format("step {:.1f} ms = forward {:.1f} + backward {:.1f} + optimizer {:.1f}\n", result.step_ms.median,
                         result.forward_ms, result.backward_ms, result.optimizer_ms);
     constexpr double kMiB = 1024.0 * 1024.0;
+    text += fmt::format("planned {:.0f} MiB with parameters, peak resident {:.0f} MiB\n",
+                        static_cast<double>(result.memory.activation_bytes + result.parameter_bytes) / kMiB,
+                        static_cast<double>(result.peak_resident_bytes) / kMiB);
     text += fmt::format("activations {:.1f} MiB (unshared {:.1f}), {} reorders, {} weight copies per step\n",
                         static_cast<double>(result.memory.activation_bytes) / kMiB,
                         static_cast<double>(result.memory.activation_bytes_unshared) / kMiB, result.memory.reorders,

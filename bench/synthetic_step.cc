@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/random.h"
+#include "nn/convolution_cache.h"
 
 namespace lockstep::bench {
 
@@ -29,11 +30,23 @@ SyntheticStep::SyntheticStep(const Graph& graph, const SyntheticStepOptions& opt
     : backend_(make_backend(options.backend, options.compute)),
       optimizer_(make_sgd(options.optimizer, options.compute.threads)),
       arena_(backend_->plan_parameters(graph, options.batch), pool_, pool_, optimizer_->state_buffer_count()),
-      executor_(backend_->compile(graph, options.batch, options.phase, arena_)),
+      executor_(compile(graph, options)),
       batch_(options.batch),
       trains_(options.phase == Phase::training) {
     initialize_parameters(*backend_, arena_, 1);
     fill_batch(graph);
+}
+
+std::unique_ptr<Executor> SyntheticStep::compile(const Graph& graph, const SyntheticStepOptions& options) {
+    if (options.compute.autotune == Autotune::measure && !options.compute.exact_convolution) {
+        backend_->use_convolutions(
+            measured_convolutions(*backend_, graph, options.batch, options.phase, arena_, options.cache_folder));
+    }
+    return backend_->compile(graph, options.batch, options.phase, arena_);
+}
+
+size_t SyntheticStep::parameter_bytes() const {
+    return static_cast<size_t>(arena_.total_count()) * sizeof(float) * static_cast<size_t>(2 + arena_.state_buffer_count());
 }
 
 void SyntheticStep::fill_batch(const Graph& graph) {

@@ -21,6 +21,7 @@ struct SyntheticStepOptions {
     int batch = 32;
     Phase phase = Phase::training;  // evaluation: forward only, no update
     SgdOptions optimizer;
+    std::string cache_folder;  // of Autotune::measure; empty: the user's
 };
 
 class SyntheticStep {
@@ -38,9 +39,11 @@ public:
     StepTimes time_steps() { return executor_->time_steps(input()); }
     Executor& executor() { return *executor_; }
     const ParameterArena& arena() const { return arena_; }
+    size_t parameter_bytes() const;  // values + gradients + optimizer state
     std::string description() const { return backend_->description(); }
 
 private:
+    std::unique_ptr<Executor> compile(const Graph& graph, const SyntheticStepOptions& options);
     ForwardInput input() const { return {.images = images_, .labels = labels_, .dropout_key = 1}; }
     void fill_batch(const Graph& graph);
 

@@ -105,7 +105,9 @@ void add_bench_allreduce(CLI::App& bench, Action& chosen) {
         ->delimiter(',')
         ->check(CLI::IsMember({"auto", "native", "tcp", "mpi", "gloo"}))
         ->capture_default_str();
-    allreduce->add_option("--algorithm", options.lockstep_algorithms, "Lockstep's algorithms to show, as comm.algorithm")
+    allreduce
+        ->add_option("--algorithm", options.lockstep_algorithms,
+                     "Lockstep's algorithms to show, as comm.algorithm; `fastest`: auto under run.reproducible: off")
         ->delimiter(',')
         ->capture_default_str();
     allreduce->add_option("--rounds", options.rounds, "turns of each contestant at each size")

@@ -49,6 +49,20 @@ void add_step(CLI::App& parent, Action& chosen) {
     const std::map<std::string, Fusion> fusions{{"off", Fusion::off}, {"bn_relu", Fusion::bn_relu}, {"all", Fusion::all}};
     step->add_option("--fusion", options.fusion, "compute.fusion: off, bn_relu or all")
         ->transform(CLI::CheckedTransformer(fusions));
+    const std::map<std::string, Autotune> autotunes{
+        {"off", Autotune::off}, {"heuristic", Autotune::heuristic}, {"measure", Autotune::measure}};
+    step->add_option("--autotune", options.autotune, "compute.autotune: off, heuristic or measure")
+        ->transform(CLI::CheckedTransformer(autotunes));
+    step->add_flag("--exact", options.exact_convolution, "compute.exact_convolution: no Winograd");
+    step->add_flag_callback(
+        "--inference", [&options] { options.phase = Phase::evaluation; },
+        "time forward with running statistics only: no backward, no update");
+    step->add_flag(
+        "--plain-between-ops", options.plain_between_ops,
+        "bring every tensor between two ops to the plain layout, to see what layout propagation is worth; with --fusion off");
+    step->add_flag_callback(
+        "--no-shared-memory", [&options] { options.share_memory = false; },
+        "one place in memory for each buffer, to see what sharing is worth");
     step->add_flag("--layers", options.layers, "also print the time per kind of op");
     step->add_flag("--json", arguments->json, "print one JSON object");
     step->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return bench_step(*arguments); }; });
@@ -61,7 +75,9 @@ void add_bench(CLI::App& app, Action& chosen) {
     bench->require_subcommand(1);
     add_step(*bench, chosen);
     add_bench_allreduce(*bench, chosen);
+    add_bench_loader(*bench, chosen);
     add_bench_update(*bench, chosen);
+    add_bench_kernels(*bench, chosen);
 }
 
 }  // namespace lockstep::cli

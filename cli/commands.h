@@ -20,14 +20,20 @@ void add_simulate(CLI::App& app, Action& chosen);
 void add_tune(CLI::App& app, Action& chosen);
 void add_time(CLI::App& app, Action& chosen);
 void add_bench_allreduce(CLI::App& bench, Action& chosen);  // a sub-command of `bench`
+void add_bench_loader(CLI::App& bench, Action& chosen);     // likewise
 void add_bench_update(CLI::App& bench, Action& chosen);     // likewise
+void add_bench_kernels(CLI::App& bench, Action& chosen);    // likewise
+void add_chaos(CLI::App& app, Action& chosen);
+void add_checkpoint(CLI::App& app, Action& chosen);
 void add_report(CLI::App& app, Action& chosen);
 void add_config(CLI::App& app, Action& chosen);
 void add_data(CLI::App& app, Action& chosen);
-void add_data_order(CLI::App& data, Action& chosen);  // a sub-command of `data`
+void add_data_audit(CLI::App& data, Action& chosen);  // a sub-command of `data`
+void add_data_order(CLI::App& data, Action& chosen);  // likewise
 void add_data_pack(CLI::App& data, Action& chosen);   // likewise
 void add_data_look(CLI::App& data, Action& chosen);   // likewise
 void add_data_show(CLI::App& data, Action& chosen);   // likewise
+void add_doctor_cluster(CLI::App& doctor, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
 void add_submit(CLI::App& app, Action& chosen);
 

@@ -86,6 +86,7 @@ void add_data(CLI::App& app, Action& chosen) {
     data->require_subcommand(1);
     add_inspect(*data, chosen);
     add_shapes(*data, chosen);
+    add_data_audit(*data, chosen);
     add_data_order(*data, chosen);
     add_data_pack(*data, chosen);
     add_data_look(*data, chosen);

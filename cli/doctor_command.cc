@@ -76,8 +76,14 @@ int doctor() {
 }  // namespace
 
 void add_doctor(CLI::App& app, Action& chosen) {
-    CLI::App* command = app.add_subcommand("doctor", "Print what was found: launcher, cores, threads, limits, backends");
-    command->callback([&chosen] { chosen = doctor; });
+    CLI::App* command = app.add_subcommand(
+        "doctor",
+        "Print what was found here (launcher, cores, threads, limits, backends), or look over all machines of a job (cluster)");
+    add_doctor_cluster(*command, chosen);
+    command->require_subcommand(0, 1);
+    command->callback([command, &chosen] {
+        if (command->get_subcommands().empty()) chosen = doctor;
+    });
 }
 
 }  // namespace lockstep::cli

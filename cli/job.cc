@@ -1,6 +1,7 @@
 #include "cli/job.h"
 
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "core/error.h"
@@ -12,6 +13,7 @@
 namespace lockstep::cli {
 
 int run_job(const Experiment& experiment, const std::function<int(const World&, Store&)>& work) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is a write that fails, told like a full disk, not the process's end
     const World world = world_from_environment(process_environment());
     log::init({.rank = world.rank, .world_size = world.size});
     const Rendezvous rendezvous = meet(world, experiment.comm.start_timeout_ms);

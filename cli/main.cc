@@ -10,9 +10,9 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
-#include "configs/nearest.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/nearest.h"
 
 namespace {
 
@@ -48,10 +48,10 @@ int run_main(int argc, char** argv) {
     CLI::App app("Lockstep: distributed data-parallel training of image classifiers", "lockstep");
     app.require_subcommand(1);
     lockstep::cli::Action chosen;
-    for (const auto add :
-         {lockstep::cli::add_train, lockstep::cli::add_run, lockstep::cli::add_eval, lockstep::cli::add_bench,
-          lockstep::cli::add_time, lockstep::cli::add_simulate, lockstep::cli::add_tune, lockstep::cli::add_report,
-          lockstep::cli::add_config, lockstep::cli::add_data, lockstep::cli::add_doctor, lockstep::cli::add_submit}) {
+    for (const auto add : {lockstep::cli::add_train, lockstep::cli::add_run, lockstep::cli::add_eval, lockstep::cli::add_bench,
+                           lockstep::cli::add_time, lockstep::cli::add_simulate, lockstep::cli::add_tune, lockstep::cli::add_chaos,
+                           lockstep::cli::add_checkpoint, lockstep::cli::add_report, lockstep::cli::add_config,
+                           lockstep::cli::add_data, lockstep::cli::add_doctor, lockstep::cli::add_submit}) {
         add(app, chosen);
     }
     try {

@@ -58,7 +58,7 @@ int run(const RunArguments& arguments) {
     if (options.command.empty()) return run_agent(options);
     if (options.command.front() == "train") check_training(options);
     if (options.command.front() == "eval") check_evaluation(options);
-    constexpr std::string_view kOwn[] = {"train", "eval", "tune", "bench"};
+    constexpr std::string_view kOwn[] = {"train", "eval", "tune", "bench", "doctor"};
     options.own_program = std::find(std::begin(kOwn), std::end(kOwn), options.command.front()) != std::end(kOwn);
     if (options.own_program) options.command.insert(options.command.begin(), own_path());
     return run_agent(options);

@@ -27,8 +27,8 @@ struct TimeArguments {
     std::vector<std::string> overrides;
     int batch = 0, threads = 0, iterations = 0;  // 0: the usual
     Phase phase = Phase::training;
-    std::string fusion;  // empty: as configured
-    bool caffe = false, memory = false, json = false;
+    std::string fusion, autotune;  // empty: as configured
+    bool exact = false, caffe = false, memory = false, json = false;
 };
 
 constexpr int kUsualBatch = 32;
@@ -45,7 +45,8 @@ bench::LayerTimesOptions of_config(const TimeArguments& arguments, int& threads)
     bench::LayerTimesOptions options{
         .model = model_options(experiment, classes > 0 ? classes : bench::usual_model(experiment.model.arch).num_classes)};
     options.step.backend = experiment.train.backend;
-    options.step.compute = {.precision = precision_of(experiment), .fusion = fusion_of(experiment)};
+    options.step.compute = backend_options(experiment, 1);
+    options.step.cache_folder = experiment.compute.cache;
     options.step.batch = static_cast<int>(experiment.batch.per_replica);
     options.step.optimizer = sgd_options(experiment);
     if (threads == 0) threads = static_cast<int>(experiment.train.threads);
@@ -67,6 +68,8 @@ bench::LayerTimesOptions options_of(const TimeArguments& arguments) {
     bench::LayerTimesOptions options = is_config(arguments.network) ? of_config(arguments, threads) : of_model(arguments);
     if (arguments.batch > 0) options.step.batch = arguments.batch;
     if (!arguments.fusion.empty()) options.step.compute.fusion = fusion_named(arguments.fusion);
+    if (!arguments.autotune.empty()) options.step.compute.autotune = autotune_named(arguments.autotune);
+    if (arguments.exact) options.step.compute.exact_convolution = true;
     options.step.phase = arguments.phase;
     options.iterations = arguments.iterations > 0 ? arguments.iterations : arguments.caffe ? kCaffesIterations : kUsualIterations;
     const World world;
@@ -113,6 +116,9 @@ void add_time(CLI::App& app, Action& chosen) {
         ->transform(CLI::CheckedTransformer(phases));
     command->add_option("--fusion", arguments->fusion, "compute.fusion: off, bn_relu or all")
         ->check(CLI::IsMember({"off", "bn_relu", "all"}));
+    command->add_option("--autotune", arguments->autotune, "compute.autotune: off, heuristic or measure")
+        ->check(CLI::IsMember({"off", "heuristic", "measure"}));
+    command->add_flag("--exact", arguments->exact, "compute.exact_convolution: no Winograd");
     command->add_flag("--caffe", arguments->caffe, "Measure and print as Caffe's time does: averages, no update");
     command->add_flag("--memory", arguments->memory, "Also print the memory plan: every buffer, its life and what it shares");
     command->add_flag("--json", arguments->json, "One JSON object on one line; docs/time.md describes it");

@@ -49,7 +49,7 @@ std::string host_name() {
 // What must be equal on all ranks, or a rank's wish would be passed over in silence.
 std::string settings_text(const PlanOptions& plan) {
     return fmt::format("{} {} {} {} {}", plan.algorithm, plan.radix, plan.chunks, plan.hierarchical_from_bytes,
-                       plan.rank_tree_only);
+                       static_cast<int>(plan.order));
 }
 
 int32_t repeats_of(const Candidate& trial) { return static_cast<int32_t>(std::clamp(kTrialUs / trial.predicted_us, 5.0, 100.0)); }
@@ -135,7 +135,10 @@ std::string Tuner::text_from_rank_zero(std::string text) {
 }
 
 // Where values are rounded on the wire, a schedule decides where: a table that may differ from start to start would change bits.
-bool Tuner::measures() const { return options_.plan.probing != Probing::never && options_.wire == DataType::f32; }
+bool Tuner::measures() const {
+    const bool changes_bits = options_.wire != DataType::f32 && options_.plan.order != SumOrder::any;
+    return options_.plan.probing != Probing::never && !changes_bits;
+}
 
 std::string Tuner::fingerprint() const {
     std::string text = fmt::format("lockstep {} backend {} interface {} settings {}\n", LOCKSTEP_VERSION, backend_,

@@ -38,7 +38,7 @@ SelectorOptions selector_options(const PlanOptions& options) {
     return {.algorithm = options.algorithm == "hierarchical" ? "auto" : options.algorithm,
             .radix = static_cast<int>(options.radix),
             .chunks = static_cast<int>(options.chunks),
-            .rank_tree = true};
+            .rank_tree = options.order != SumOrder::any};
 }
 
 void check_plan_options(const PlanOptions& options, int rank_count) {
@@ -61,7 +61,7 @@ void check_plan_options(const PlanOptions& options, int rank_count) {
                         "auto",
                         options.chunks, options.algorithm));
     }
-    if (!named || !options.rank_tree_only) return;
+    if (!named || options.order != SumOrder::of_any_world) return;
     // With numbers left open a plan that follows the tree is taken where there is one.
     const Plan plan = Selector::decide(rank_count, std::nullopt, {}, selector_options(options)).choose(Collective::allreduce, 4);
     if (follows_rank_tree(plan, rank_count)) return;
@@ -99,7 +99,7 @@ int64_t hierarchical_from(const RankLayout& layout, const std::optional<Measured
                           const PlanOptions& options) {
     if (layout.node_count == 1 || named_algorithm(options)) return Tuning::kNever;
     const bool forced = options.algorithm == "hierarchical" || options.hierarchical_from_bytes != PlanOptions::kChosen;
-    if (options.rank_tree_only && !layout.keeps_rank_tree) {
+    if (options.order == SumOrder::of_any_world && !layout.keeps_rank_tree) {
         if (!forced) return Tuning::kNever;
         throw ConfigError(
             "run.reproducible=any_world needs sums along the one tree over the ranks; sums inside these nodes first do not follow "
@@ -108,7 +108,7 @@ int64_t hierarchical_from(const RankLayout& layout, const std::optional<Measured
     }
     if (options.hierarchical_from_bytes != PlanOptions::kChosen) return options.hierarchical_from_bytes;
     // Where the two ways differ in bits, all gradients take the same one, whatever their buckets and whatever was measured.
-    if (forced || !layout.keeps_rank_tree) return 0;
+    if (forced || (options.order != SumOrder::any && !layout.keeps_rank_tree)) return 0;
     if (!links) return kHierarchicalFrom;
     return predicted_border(layout, *links, tuning.flat, *tuning.rails);
 }

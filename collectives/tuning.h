@@ -1,8 +1,9 @@
 // By what a communicator over a transport chooses its schedules: one table for all ranks, one for the ranks of equal place on their
 // nodes (a rail), and from how many bytes the way through the nodes is taken. Decided by rank 0, then the same text on all ranks.
 //
-// An automatic choice takes only schedules whose sums follow the one tree over the ranks (schedule.h), and the way through the
-// nodes only where it follows that tree too, or always. So a table, measured or not, decides about time and never about a bit.
+// Unless SumOrder::any is asked for, an automatic choice takes only schedules whose sums follow the one tree over the ranks
+// (schedule.h), and the way through the nodes only where it follows that tree too, or always. So a table, measured or not, decides
+// about time and never about a bit.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,13 @@ enum class Probing : uint8_t {
     thorough,  // links and schedules are measured and the table is kept
 };
 
+// What a choice of schedules may change besides time.
+enum class SumOrder : uint8_t {
+    any,           // the order of additions: `auto` takes what is fastest
+    of_one_world,  // nothing: `auto` keeps to the one tree over the ranks; a schedule that is named may leave it
+    of_any_world,  // nothing, and a named schedule that leaves the tree is an error
+};
+
 // comm.algorithm and what belongs to it. What rank 0 has is what counts for probing and cache_folder; the others are compared.
 struct PlanOptions {
     static constexpr int64_t kChosen = -1;
@@ -32,13 +40,13 @@ struct PlanOptions {
     int64_t radix = 0;                          // of exchange and halving_doubling; 0: chosen
     int64_t chunks = 0;                         // of ring, tree and double_tree: pieces in the pipeline; 0: chosen
     int64_t hierarchical_from_bytes = kChosen;  // over several nodes: smaller ones are not summed inside the nodes first
-    bool rank_tree_only = false;                // a forced choice that leaves the tree over the ranks is an error
+    SumOrder order = SumOrder::of_one_world;
     Probing probing = Probing::never;
     std::string cache_folder;  // of kept tables; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep
 };
 
-// Throws ConfigError for an unknown algorithm, for numbers that the named one does not have, and with rank_tree_only for an
-// algorithm no plan of which follows the tree on so many ranks.
+// Throws ConfigError for an unknown algorithm, for numbers that the named one does not have, and with SumOrder::of_any_world for
+// an algorithm no plan of which follows the tree on so many ranks.
 void check_plan_options(const PlanOptions& options, int rank_count);
 
 // Where the ranks are.
@@ -76,7 +84,7 @@ struct Tuning {
 };
 
 // A pure function. `links`: none gives the default table. Throws ConfigError when a forced way through the nodes leaves the tree
-// that rank_tree_only asks for.
+// that SumOrder::of_any_world asks for.
 Tuning decide_tuning(const RankLayout& layout, const std::optional<MeasuredLinks>& links, std::span<const MeasuredFactor> factors,
                      const PlanOptions& options);
 

@@ -58,7 +58,8 @@ private:
         }
     }
 
-    // Sums inside the compute library depend on its threads, and `auto` would give each world its own number.
+    // Sums inside the compute library depend on its threads, and `auto` would give each world its own number; so do sums by what a
+    // clock has chosen.
     void check_any_world() const {
         if (!experiment_.run.any_world()) return;
         const int64_t workers = experiment_.batch.global / experiment_.batch.per_replica;
@@ -70,6 +71,11 @@ private:
         if (experiment_.train.threads == 0) {
             fail("run.reproducible",
                  "any_world needs the same number of compute threads in every world; set train.threads, say to 1");
+        }
+        if (experiment_.compute.autotune == "measure") {
+            fail("run.reproducible",
+                 "any_world needs the same arithmetic in every run, and compute.autotune measure lets the clock choose it; set "
+                 "compute.autotune=heuristic");
         }
         if (experiment_.comm.wire != "fp32") {
             fail("run.reproducible",

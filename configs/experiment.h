@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,11 +20,13 @@ struct Duration {
 };
 
 struct TransformConfig {        // one entry of data.*.pipeline
-    std::string name;           // resize | center_crop | random_resized_crop | random_crop | hflip
+    std::string name;           // one of transform_rows() in configs/transforms.h
     std::vector<int64_t> size;  // {side} or {height, width}
     int64_t pad = 0;
     std::vector<double> scale, ratio;  // two each
     double probability = 0.5;
+    std::map<std::string, double> numbers;  // the transform's other options, all of them
+    std::map<std::string, std::string> words;
 };
 
 struct DataSetConfig {
@@ -32,6 +35,7 @@ struct DataSetConfig {
     std::string labels;
     int64_t first_label = 0;               // what integer labels count from
     std::string cifar100_labels = "fine";  // fine | coarse
+    std::string raw_colour = "bgr";        // of an lmdb: bgr | rgb
     std::vector<TransformConfig> pipeline;
     int64_t synthetic_size = 1024;
 };
@@ -41,9 +45,10 @@ struct Experiment {
         std::string name = "run";
         std::string dir = "runs/run";
         uint64_t seed = 42;
-        std::string reproducible = "same_world";  // same_world | any_world
+        std::string reproducible = "same_world";  // off | same_world | any_world
         bool any_world() const { return reproducible == "any_world"; }
         std::string resume = "auto";  // auto (continue when dir holds a checkpoint) | never | PATH of a checkpoint
+        bool audit = false;           // log the samples of each step
     } run;
     struct Model {
         std::string arch = "resnet50", variant = "auto", weights;  // weights: a safetensors file to start from
@@ -58,9 +63,13 @@ struct Experiment {
         std::array<double, 3> mean{0.485, 0.456, 0.406}, stddev{0.229, 0.224, 0.225};
         int64_t workers = 0;  // 0: auto
         int64_t batches_ahead = 4;
+        int64_t timeout_ms = 60'000;  // without a finished image
         bool shuffle = true;
         std::string remainder = "keep";      // keep | drop
         std::string on_bad_image = "error";  // error | skip
+        std::string decode = "exact";        // exact | fast | full
+        bool apply_exif_orientation = false;
+        double mixup = 0.0, cutmix = 0.0;  // 0: off
     } data;
     struct Batch {
         int64_t global = 256;
@@ -100,9 +109,13 @@ struct Experiment {
         std::optional<Duration> eval_every = Duration{Duration::Unit::epochs, 1.0};  // nullopt: never
         int64_t log_every = 50;                                                      // steps between metrics lines
         bool stop_on_nan = true;
+        std::optional<Duration> check_replicas = Duration{Duration::Unit::iterations, 100.0};  // nullopt: never
     } train;
     struct Compute {
-        std::string fusion = "all";  // off | bn_relu | all
+        std::string fusion = "all";          // off | bn_relu | all
+        std::string autotune = "heuristic";  // off | heuristic | measure
+        bool exact_convolution = false;
+        std::string cache;  // folder; empty: the user's
     } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo
@@ -128,6 +141,7 @@ struct Experiment {
         std::optional<Duration> every = Duration{Duration::Unit::epochs, 1.0};
         int64_t keep_last = 2;
         std::string best = "val.top1";  // metric whose best checkpoint is kept; empty: none
+        bool async = true;              // written while training goes on
     } checkpoint;
     struct Report {
         bool html = true, tensorboard = true;

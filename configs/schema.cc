@@ -28,10 +28,16 @@ std::vector<SchemaRow> run_rows() {
          .doc =
              "`same_world`: a run repeated on the same number of ranks gives the same bits. `any_world`: so does one on 1, 2, 4, "
              "8, ... ranks; the virtual workers of a step and the ranks are powers of two, train.threads is a number and comm.wire "
-             "fp32.",
-         .choices = {"same_world", "any_world"}},
+             "fp32. `off`: comm.algorithm auto takes the fastest schedule, whatever the order of its additions, so a repeated run "
+             "may differ "
+             "in the last bits where links were measured anew.",
+         .choices = {"off", "same_world", "any_world"}},
         {"run.resume", [](Experiment& e) -> Field { return &e.run.resume; },
          "`auto`: continue when run.dir holds a checkpoint; `never`: start anew; else the path of a checkpoint to continue from."},
+        {"run.audit", [](Experiment& e) -> Field { return &e.run.audit; },
+         "Log the samples of each step, per rank, in run.dir/audit; `lockstep data audit RUN` proves from it that each sample was "
+         "used "
+         "once in each epoch."},
     };
 }
 
@@ -82,7 +88,8 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
         {.name = prefix + "source",
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).source; },
          .doc = "Format of the data; `auto`: by what lies at the path.",
-         .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "mnist", "cifar_bin", "synthetic"}},
+         .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "lmdb", "beton", "mnist",
+                     "cifar_bin", "synthetic"}},
         {prefix + "path", [set](Experiment& e) -> Field { return &(e.data.*set).path; },
          name == "train" ? "Folder, file or shard pattern such as train-{000..127}.tar; relative to the working directory."
                          : "As data.train.path; empty: no validation."},
@@ -96,6 +103,10 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).cifar100_labels; },
          .doc = "Which of CIFAR-100's labels: the 100 classes or the 20 superclasses.",
          .choices = {"fine", "coarse"}},
+        {.name = prefix + "raw_colour",
+         .field = [set](Experiment& e) -> Field { return &(e.data.*set).raw_colour; },
+         .doc = "Which colour of raw pixels in an LMDB comes first: blue, as Caffe's convert_imageset writes them, or red.",
+         .choices = {"bgr", "rgb"}},
         {prefix + "pipeline", [set](Experiment& e) -> Field { return &(e.data.*set).pipeline; },
          "What is done to each image, in order. The last size must be model.image_size."},
         {.name = prefix + "synthetic_size",
@@ -115,13 +126,21 @@ std::vector<SchemaRow> data_rows() {
          .range = kPositive},
         {.name = "data.workers",
          .field = [](Experiment& e) -> Field { return &e.data.workers; },
-         .doc = "Threads of a rank that read, decode and augment; `auto`: from the cores at hand.",
+         .doc =
+             "Threads of a rank that read, decode and augment; `auto`: begins with half of the compute threads, 1 to 8, and takes "
+             "one more whenever a step had to wait for data, up to twice as many.",
          .range = {.min = 1, .max = 1024},
          .keyword = Keyword{"auto", 0}},
         {.name = "data.batches_ahead",
          .field = [](Experiment& e) -> Field { return &e.data.batches_ahead; },
          .doc = "Batches that are made ahead of their use.",
          .range = {.min = 1, .max = 1024}},
+        {.name = "data.timeout",
+         .field = [](Experiment& e) -> Field { return &e.data.timeout_ms; },
+         .doc =
+             "How long a step waits without a single image finished before the storage counts as dead. Other ranks wait with it.",
+         .unit = ValueUnit::milliseconds,
+         .range = {.min = 100, .max = 86'400'000.0}},
         {"data.shuffle", [](Experiment& e) -> Field { return &e.data.shuffle; },
          "A new order of all images each epoch; false: the order of the files."},
         {.name = "data.remainder",
@@ -133,6 +152,25 @@ std::vector<SchemaRow> data_rows() {
          .field = [](Experiment& e) -> Field { return &e.data.on_bad_image; },
          .doc = "An image that cannot be decoded: `error` stops the run and names it, `skip` takes the next good one and counts.",
          .choices = {"error", "skip"}},
+        {.name = "data.decode",
+         .field = [](Experiment& e) -> Field { return &e.data.decode; },
+         .doc =
+             "JPEG files under a leading random_resized_crop. `exact`: what the crop needs, with the same pixels as `full`, which "
+             "decodes all of the file and so finds damage wherever it is. `fast`: also a half, a quarter or an eighth of the size "
+             "where the crop is that much larger than its target; other pixels.",
+         .choices = {"exact", "fast", "full"}},
+        {"data.apply_exif_orientation", [](Experiment& e) -> Field { return &e.data.apply_exif_orientation; },
+         "Turn JPEG pictures as their camera noted; false: pixels as stored, as torchvision's loader."},
+        {.name = "data.mixup",
+         .field = [](Experiment& e) -> Field { return &e.data.mixup; },
+         .doc = "MixUp in training: both parameters of the beta distribution of the shares, such as 0.2; 0: off. Images are mixed "
+                "with "
+                "others of the same virtual worker, so the number of ranks changes nothing.",
+         .range = {.min = 0.0, .max = 1e3}},
+        {.name = "data.cutmix",
+         .field = [](Experiment& e) -> Field { return &e.data.cutmix; },
+         .doc = "CutMix in training, likewise, such as 1; with data.mixup each of them has half of the virtual workers.",
+         .range = {.min = 0.0, .max = 1e3}},
     };
 }
 
@@ -277,6 +315,10 @@ std::vector<SchemaRow> train_rows() {
          .range = {.min = 1, .max = 1e9}},
         {"train.stop_on_nan", [](Experiment& e) -> Field { return &e.train.stop_on_nan; },
          "Stop all ranks before the update when the loss or a gradient is not finite."},
+        {.name = "train.check_replicas",
+         .field = [](Experiment& e) -> Field { return &e.train.check_replicas; },
+         .doc = "Time between comparisons of all ranks' weights, by a hash; a difference names rank and tensor and ends the run.",
+         .range = kPositiveDuration},
     };
 }
 
@@ -284,11 +326,22 @@ std::vector<SchemaRow> compute_rows() {
     return {
         {.name = "compute.fusion",
          .field = [](Experiment& e) -> Field { return &e.compute.fusion; },
-         .doc =
-             "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
-             "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together. Results differ "
-             "by rounding only.",
+         .doc = "What is done in one pass over the data. `off`: every operation makes its own. `bn_relu`: a ReLU is applied by the "
+                "operation in front of it. `all`: also batch norm, the addition of the shortcut and its ReLU together, batch norm "
+                "and a "
+                "sigmoid, and in evaluation a convolution with all that follows it. Results differ by rounding only.",
          .choices = {"off", "bn_relu", "all"}},
+        {.name = "compute.autotune",
+         .field = [](Experiment& e) -> Field { return &e.compute.autotune; },
+         .doc =
+             "What decides by which code a 3x3 convolution of stride 1 is computed in fp32, the library's or Winograd's. `off`: "
+             "always the library's. `heuristic`: a fixed rule by shape, the same in every run. `measure`: rank 0 times both before "
+             "the first step and keeps the answer in compute.cache; two runs may then differ by rounding.",
+         .choices = {"off", "heuristic", "measure"}},
+        {"compute.exact_convolution", [](Experiment& e) -> Field { return &e.compute.exact_convolution; },
+         "true: no Winograd, whatever compute.autotune says: fp32 results stay within 1e-4 of other programs'."},
+        {"compute.cache", [](Experiment& e) -> Field { return &e.compute.cache; },
+         "Folder of what compute.autotune=measure has measured; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep."},
     };
 }
 
@@ -400,6 +453,9 @@ std::vector<SchemaRow> output_rows() {
          .field = [](Experiment& e) -> Field { return &e.checkpoint.best; },
          .doc = "Metric whose best checkpoint is kept too, highest for accuracies and lowest for losses; empty: none.",
          .choices = {"val.top1", "val.top5", "val.loss", ""}},
+        {"checkpoint.async", [](Experiment& e) -> Field { return &e.checkpoint.async; },
+         "Write checkpoints while training goes on, from a copy in memory of rank 0 as large as the files; false: training waits "
+         "for the disk. The same files either way."},
         {"report.html", [](Experiment& e) -> Field { return &e.report.html; }, "Write report.html at the end of the run."},
         {"report.tensorboard", [](Experiment& e) -> Field { return &e.report.tensorboard; }, "Write TensorBoard events."},
         {.name = "report.trace_steps",

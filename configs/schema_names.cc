@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "configs/nearest.h"
 #include "configs/schema.h"
+#include "core/nearest.h"
 
 namespace lockstep {
 

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "configs/nearest.h"
 #include "configs/scalars.h"
 #include "configs/schema.h"
 #include "configs/transforms.h"
 #include "core/error.h"
+#include "core/nearest.h"
 
 namespace lockstep {
 

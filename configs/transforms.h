@@ -12,8 +12,13 @@
 namespace lockstep {
 
 struct TransformOption {
-    std::string_view name;  // size | pad | scale | ratio | probability
+    // size, pad, scale, ratio and probability have fields of their own in TransformConfig; all others are numbers or words
+    std::string_view name;
     std::string_view doc;
+    double low = 0.0, high = 0.0;           // of a scale or ratio: the default; of a number: what is allowed
+    double number = 0.0;                    // default of a number
+    bool whole = false;                     // a whole number
+    std::vector<std::string_view> words{};  // not empty: a word; the first is the default
 };
 struct TransformRow {
     std::string_view name;

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -53,7 +55,10 @@ void write_all(int descriptor, std::string_view content, const fs::path& path, c
 
 std::string read_file(const fs::path& path) {
     const MappedFile file(path);
-    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+    if (!file.bytes().empty()) return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+    // The kernel's own files (/proc) say that they are empty and are not.
+    std::ifstream stream(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content) { write_file_atomically(path, {&content, 1}); }
@@ -120,6 +125,14 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
         throw DataError(fmt::format("cannot map {} ({} bytes): {}", path.string(), size_, std::strerror(errno)));
     }
     data_ = static_cast<const std::byte*>(data);
+}
+
+void MappedFile::will_need(std::span<const std::byte> part) {
+    if (part.empty()) return;
+    static const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<uintptr_t>(part.data()), end = begin + part.size();
+    const uintptr_t first_page = begin / page_bytes * page_bytes;
+    madvise(reinterpret_cast<void*>(first_page), end - first_page, MADV_WILLNEED);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -46,6 +46,8 @@ public:
     ~MappedFile();
 
     std::span<const std::byte> bytes() const { return {data_, size_}; }
+    // Asks the system to read a part of any map soon. Does not wait; does nothing where the system will not.
+    static void will_need(std::span<const std::byte> part);
     const fs::path& path() const { return path_; }
 
 private:

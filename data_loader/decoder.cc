@@ -19,15 +19,15 @@ void check_raw(const Record& record) {
           "raw record whose size does not fit its dimensions");
 }
 
-// Planes of rows [first_row, first_row + row_count) to interleaved pixels.
-void interleave(const Record& record, int first_row, const ImageView& out) {
+// The planes' pixels of `box`, interleaved.
+void interleave(const Record& record, const CropBox& box, const ImageView& out) {
     const size_t width = static_cast<size_t>(record.width);
     const size_t plane = width * static_cast<size_t>(record.height);
     const auto* planes = reinterpret_cast<const uint8_t*>(record.bytes.data());
     for (int y = 0; y < out.height; ++y) {
-        const uint8_t* in = planes + static_cast<size_t>(first_row + y) * width;
+        const uint8_t* in = planes + static_cast<size_t>(box.y + y) * width + static_cast<size_t>(box.x);
         uint8_t* row = out.row(y);
-        for (size_t x = 0; x < width; ++x) {
+        for (size_t x = 0; x < static_cast<size_t>(box.width); ++x) {
             if (record.channels == 1) {
                 row[x] = in[x];
                 continue;
@@ -74,24 +74,25 @@ ContentKind Decoder::kind() const {
 
 Chroma Decoder::chroma() const { return kind_ == Kind::jpeg ? jpeg_.chroma() : Chroma::none; }
 
-ImageView Decoder::decode(int first_row, int row_count, Image& out) {
+ImageView Decoder::decode(const DecodeRequest& request, Image& out) {
     const Kind kind = std::exchange(kind_, Kind::none);
+    const CropBox& box = request.box;
+    check(request.shrink == 1 || kind == Kind::jpeg, "only JPEG images can be shrunk while they are decoded");
     switch (kind) {
         case Kind::none:
-            check(false, "Decoder::decode needs an opened record");
             break;
         case Kind::jpeg:
-            jpeg_.decode(first_row, row_count, out);
-            break;
+            return jpeg_.decode(request, out);
         case Kind::raw:
-            out.reshape(record_->width, row_count, record_->channels == 1 ? 1 : 4);
-            interleave(*record_, first_row, out.view());
-            break;
+            out.reshape(box.width, box.height, record_->channels == 1 ? 1 : 4);
+            interleave(*record_, box, out.view());
+            return out.view();
         case Kind::png:
             png_.decode(out);
-            return out.view().crop(0, first_row, out.view().width, row_count);
+            return out.view().crop(box);
     }
-    return out.view().crop(0, 0, out.view().width, row_count);
+    check(false, "Decoder::decode needs an opened record");
+    return {};
 }
 
 }  // namespace lockstep

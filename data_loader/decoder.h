@@ -24,8 +24,11 @@ public:
     ContentKind kind() const;  // jpeg, png, or unknown for raw pixels
     Chroma chroma() const;     // none unless it is a JPEG
 
-    // At least the rows [first_row, first_row + row_count). Returns a view of exactly these rows inside `out`.
-    ImageView decode(int first_row, int row_count, Image& out);
+    // The pixels of request.box inside `out`. DataError for damage that touches them; request.shrink is for JPEG alone.
+    ImageView decode(const DecodeRequest& request, Image& out);
+    ImageView decode_all(ImageSize size, Image& out) {
+        return decode({.box = {0, 0, size.width, size.height}, .everything = true}, out);
+    }
     int64_t warnings() const { return jpeg_.warnings() + png_.warnings(); }
 
 private:

@@ -51,6 +51,14 @@ public:
         for (const auto& source : sources_) text += (text.empty() ? "" : "; ") + source->description();
         return text;
     }
+    std::string name(int64_t index) const override {
+        const auto [source, within] = find(index);
+        return source->name(within);
+    }
+    void will_need(int64_t index) const override {
+        const auto [source, within] = find(index);
+        source->will_need(within);
+    }
     void read(int64_t index, Record& record) const override {
         const auto [source, within] = find(index);
         source->read(within, record);

@@ -19,9 +19,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr int kMaxScans = 500;     // a real progressive file has about ten; thousands are an attack on the reader's time
-constexpr size_t kTailBytes = 64;  // where the end marker is looked for
-constexpr int kRowsPerCall = 16;   // row pointers handed to the library at once
+constexpr int kMaxScans = 500;       // a real progressive file has about ten; thousands are an attack on the reader's time
+constexpr long kBytesPerPixel = 16;  // what the library may take, at most: coefficients of a progressive file and rows
+constexpr size_t kTailBytes = 64;    // where the end marker is looked for
+constexpr int kRowsPerCall = 16;     // row pointers handed to the library at once
 constexpr JOCTET kEndMarker[2] = {0xFF, JPEG_EOI};
 
 bool has_end_marker(std::span<const std::byte> bytes) {
@@ -168,6 +169,7 @@ JpegDecoder::JpegDecoder() : state_(std::make_unique<State>()) {
     state.name = "(start)";
     state.library.client_data = &state;
     state.guarded([&state] { jpeg_create_decompress(&state.library); });
+    state.library.mem->max_memory_to_use = kMaxImagePixels * kBytesPerPixel;
     state.source.init_source = State::on_source_call;
     state.source.fill_input_buffer = State::fill_input;
     state.source.skip_input_data = State::skip_input;
@@ -207,31 +209,65 @@ Chroma JpegDecoder::chroma() const {
     return Chroma::other;
 }
 
-void JpegDecoder::decode(int first_row, int row_count, Image& out) {
+namespace {
+
+// Where the wanted pixels lie in the image as the library gives it.
+CropBox shrunk(const CropBox& box, int shrink, const jpeg_decompress_struct& library) {
+    const int right = std::min((box.x + box.width + shrink - 1) / shrink, static_cast<int>(library.output_width));
+    const int bottom = std::min((box.y + box.height + shrink - 1) / shrink, static_cast<int>(library.output_height));
+    const int x = box.x / shrink, y = box.y / shrink;
+    return {x, y, right - x, bottom - y};
+}
+
+// Leaves out whole columns of blocks. Smooth upsampling treats the outermost columns as borders of the picture, so some more are
+// kept on both sides. Returns the first column that will come.
+int leave_out_columns(jpeg_decompress_struct& library, const CropBox& box) {
+    constexpr int kMargin = 4;
+    JDIMENSION first = static_cast<JDIMENSION>(std::max(box.x - kMargin, 0));
+    JDIMENSION width = std::min(static_cast<JDIMENSION>(box.x + box.width + kMargin), library.output_width) - first;
+    if (first == 0 && width == library.output_width) return 0;
+    jpeg_crop_scanline(&library, &first, &width);
+    return static_cast<int>(first);
+}
+
+}  // namespace
+
+ImageView JpegDecoder::decode(const DecodeRequest& request, Image& out) {
     State& state = *state_;
     check(state.opened, "JpegDecoder::decode needs an opened image");
     jpeg_decompress_struct& library = state.library;
-    const int height = static_cast<int>(library.image_height);
-    if (!state.end_marker_seen) {
-        // Rows beyond the wanted ones are decoded too, into the same buffer, to see whether the file is whole.
-        row_count = height - first_row;
-    }
     const bool grey = library.num_components == 1;
     const bool inks = library.num_components == 4;
     library.out_color_space = grey ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_EXT_RGBX;
-    const ImageView view = out.reshape(static_cast<int>(library.image_width), row_count, grey ? 1 : 4);
+    library.scale_num = 1;
+    library.scale_denom = static_cast<unsigned>(request.shrink);
+    CropBox box;
+    int first_column = 0, first_row = 0, rows = 0;
     state.guarded([&] {
         jpeg_start_decompress(&library);
+        box = shrunk(request.box, request.shrink, library);
+        if (!request.everything) {
+            first_column = leave_out_columns(library, box);
+            first_row = box.y;
+        }
+        // To see whether the file is whole, rows below the wanted ones are decoded too.
+        const bool to_the_end = request.everything || !state.end_marker_seen;
+        rows = (to_the_end ? static_cast<int>(library.output_height) : box.y + box.height) - first_row;
+    });
+    const ImageView view = out.reshape(static_cast<int>(library.output_width), rows, grey ? 1 : 4);
+    state.guarded([&] {
         if (first_row > 0) jpeg_skip_scanlines(&library, static_cast<JDIMENSION>(first_row));
-        state.read_rows(row_count, view);
+        state.read_rows(rows, view);
     });
     if (state.input_ended && (state.data_ended_early || state.is_progressive_incomplete())) {
-        state.fail(fmt::format("the file ends before the image is complete ({} rows)", height));
+        state.fail(fmt::format("the file ends before the image is complete ({} rows)", library.image_height));
     }
-    if (inks) inks_to_rgbx(view, library.saw_Adobe_marker);
+    const ImageView wanted = view.crop(box.x - first_column, box.y - first_row, box.width, box.height);
+    if (inks) inks_to_rgbx(wanted, library.saw_Adobe_marker);
     // Nothing of interest follows: abort is cheaper than finish and never fails.
     jpeg_abort_decompress(&library);
     state.opened = false;
+    return wanted;
 }
 
 int64_t JpegDecoder::warnings() const { return state_->warnings; }

@@ -14,6 +14,13 @@ namespace lockstep {
 // How colour is sampled: not at all (grey), 4:2:0, 4:4:4, anything else.
 enum class Chroma : uint8_t { none, half, full, other };
 
+// What is wanted of an image.
+struct DecodeRequest {
+    CropBox box;              // in the pixels of the stored image
+    int shrink = 1;           // JPEG only: 2, 4 or 8: the inverse DCT gives an image of a half, a quarter, an eighth (rounded up)
+    bool everything = false;  // decode all rows and columns, so that damage is found wherever it is
+};
+
 // One per thread, reused for every image. Order of use: open, then decode at most once.
 class JpegDecoder {
 public:
@@ -28,12 +35,12 @@ public:
 
     Chroma chroma() const;  // of the opened image
 
-    // Rows [first_row, first_row + row_count) of the opened image into `out` (which then has row_count rows): grey files give
-    // 1 byte a pixel, all others RGBX. Four-component files are inks: inverted ones (Adobe's marker) and plain ones both come out
-    // as the right colours. DataError when pixels are missing; a file that lacks only its end marker is whole. Rows outside the
-    // range cost less; a file that may have lost its end is always decoded to the last row so that the verdict does not depend on
-    // the rows asked for.
-    void decode(int first_row, int row_count, Image& out);
+    // The pixels of request.box in `out`, as a view of exactly these: grey files give 1 byte a pixel, all others RGBX. They are the
+    // same pixels that a full decode gives; what cannot change them costs less or nothing. With request.shrink: the part of the
+    // shrunk image that covers the box. Four-component files are inks: inverted ones (Adobe's marker) and plain ones both come out
+    // as the right colours. DataError when pixels are missing; a file that lacks only its end marker is whole. A file that may have
+    // lost its end is always decoded to the last row so that the verdict does not depend on the box.
+    ImageView decode(const DecodeRequest& request, Image& out);
 
     int64_t warnings() const;  // so far, of all images: damaged spots whose pixels were kept
 

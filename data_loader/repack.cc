@@ -42,7 +42,7 @@ void Repacker::run(const Record& record, const PackOptions& options, Repacked& o
         out.bytes = record.bytes;
         return;
     }
-    ImageView image = decoder_.decode(0, size.height, image_);
+    ImageView image = decoder_.decode_all(size, image_);
     if (reduce) image = resampler_.resize(image, out.size.width, out.size.height, reduced_);
     if (kind == ContentKind::unknown && !reduce) {
         out.suffix = "png";

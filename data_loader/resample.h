@@ -1,43 +1,42 @@
-// Bilinear resize with antialias, byte for byte that of Pillow (Image.resize with BILINEAR): a triangle filter as wide as the
-// reduction, horizontal pass first, each pass rounded to 8 bits.
+// Resize with separable filters. Usual: byte for byte that of Pillow (Image.resize), horizontal pass first, each pass rounded to
+// 8 bits; so it is what torchvision does with Pillow's images.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "data_loader/image.h"
+#include "data_loader/resample_axis.h"
 
 namespace lockstep {
 
-// The weights of one axis: output position p sums `count[p]` inputs from `first[p]` on with weights[p * stride ...], scaled by
-// 2^22.
-struct ResampleAxis {
-    int input = 0, output = 0;
-    int stride = 0;
-    std::vector<int> first, count;
-    std::vector<int32_t> weights;
-    std::vector<double> scratch;
+enum class Rounding : uint8_t {
+    each_pass,  // Pillow: 22-bit weights, both passes rounded to 8 bits
+    once,       // torchvision on tensors: both passes in fp32, then one rounding, half to even
+};
 
-    // Reuses memory; nothing to do when the sizes are those of the last call.
-    void prepare(int input_size, int output_size);
+struct ResizeOptions {
+    Filter filter = Filter::bilinear;
+    Rounding rounding = Rounding::each_pass;
+    // The part of the image that is scaled, as Pillow's `box`: borders may lie inside pixels, and filters reach beyond them where
+    // there are pixels. Empty ranges: all of it.
+    AxisRange columns{}, rows{};
 };
 
 // One per thread, reused.
 class Resampler {
 public:
-    Resampler();
     // `out` must not be the buffer behind `in`. A side whose size stays is not filtered.
-    ImageView resize(const ImageView& in, int width, int height, Image& out);
-    // The slow twin: plain loops, no vector code.
-    static void resize_reference(const ImageView& in, int width, int height, Image& out);
+    ImageView resize(const ImageView& in, int width, int height, Image& out, const ResizeOptions& options = {});
+    // The slow twin of Rounding::each_pass: plain loops, no vector code.
+    static void resize_reference(const ImageView& in, int width, int height, Image& out, const ResizeOptions& options = {});
 
 private:
-    using Pass = void (*)(const ImageView& in, const ResampleAxis& axis, const ImageView& out);
+    ImageView resize_rounding_once(const ImageView& in, int width, int height, Image& out);
 
     ResampleAxis columns_, rows_;
     Image between_;
-    Pass horizontal_;
-    Pass vertical_;
+    std::vector<float> float_rows_;
 };
 
 }  // namespace lockstep

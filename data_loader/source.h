@@ -36,6 +36,10 @@ public:
     virtual int64_t class_total() const = 0;
     // Fills `record`, reusing its storage. Throws DataError with file, record number and offset.
     virtual void read(int64_t index, Record& record) const = 0;
+    // As `read` would call it, for messages; reads nothing.
+    virtual std::string name(int64_t index) const { return "sample " + std::to_string(index) + " of " + description(); }
+    // Tells the system that `index` is read soon. Never waits for it.
+    virtual void will_need(int64_t /*index*/) const {}
     // Without reading the sample where the kind allows it.
     virtual int32_t label(int64_t index) const {
         Record record;
@@ -50,15 +54,17 @@ public:
 };
 
 struct SourceOptions {
-    std::string kind = "auto";  // auto | folder | tar | webdataset | list | flat | tfrecord | mds | mnist | cifar_bin | synthetic
-    std::string path;           // folder, file, or brace pattern "train-{000..127}.tar" (webdataset)
-    std::string labels_path;    // mnist labels (empty: found beside the images); the label file of a flat folder
+    std::string kind =
+        "auto";  // auto | folder | tar | webdataset | list | flat | tfrecord | mds | lmdb | beton | mnist | cifar_bin | synthetic
+    std::string path;         // folder, file, or brace pattern "train-{000..127}.tar" (webdataset)
+    std::string labels_path;  // mnist labels (empty: found beside the images); the label file of a flat folder
     // The training set's class map: validation uses it, and a class that is only here is a DataError that names it.
     std::vector<std::string> class_names;
-    int64_t num_classes = 0;     // labels must lie in [0, num_classes) where > 0
-    int first_label = 0;         // what integer labels count from: 0 or 1; other kinds of labels refuse 1
-    bool coarse_labels = false;  // CIFAR-100: the 20 superclasses
-    bool train = true;           // mnist and cifar folders hold both parts
+    int64_t num_classes = 0;         // labels must lie in [0, num_classes) where > 0
+    int first_label = 0;             // what integer labels count from: 0 or 1; other kinds of labels refuse 1
+    bool coarse_labels = false;      // CIFAR-100: the 20 superclasses
+    std::string raw_colour = "bgr";  // lmdb: which colour of raw pixels comes first: bgr | rgb
+    bool train = true;               // mnist and cifar folders hold both parts
     int64_t synthetic_size = 1024;
     int image_size = 224, channels = 3;  // synthetic
     uint64_t seed = 0;                   // synthetic

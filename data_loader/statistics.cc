@@ -52,7 +52,7 @@ void measure(const Source& source, std::atomic<int64_t>& next_index, std::vector
         try {
             source.read(index, record);
             const ImageSize size = decoder.open(record);
-            all[static_cast<size_t>(index)] = moments_of(decoder.decode(0, size.height, image));
+            all[static_cast<size_t>(index)] = moments_of(decoder.decode_all(size, image));
         } catch (const DataError&) {  // counted below; `data verify` names it
         }
     }

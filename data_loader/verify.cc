@@ -45,7 +45,7 @@ public:
                 part.declared += compare_checksum(index, add) ? 1 : 0;
                 const ImageSize size = decoder_.open(record_);
                 compare_size(index, size, add);
-                decoder_.decode(0, size.height, image_);
+                decoder_.decode_all(size, image_);
                 part.note(size);
             } catch (const DataError& error) {
                 add("unreadable", error.what());

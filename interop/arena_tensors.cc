@@ -1,6 +1,5 @@
 #include "interop/arena_tensors.h"
 
-#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -8,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/finite.h"
 
 namespace lockstep {
 
@@ -24,11 +24,21 @@ bool is_foreign_counter(std::string_view name) {
     return name == kForeignCounter || name.ends_with("." + std::string(kForeignCounter));
 }
 
-bool all_finite(std::span<const float> values) {
-    for (const float value : values) {
-        if (!std::isfinite(value)) return false;
+std::vector<size_t> entries_of(const ParameterArena& arena, EntrySet set) {
+    std::vector<size_t> found;
+    for (size_t index = 0; index < arena.entries().size(); ++index) {
+        if (belongs(arena.entries()[index], set)) found.push_back(index);
     }
-    return true;
+    return found;
+}
+
+std::vector<NamedTensor> layout_of(const ParameterArena& arena, const std::vector<size_t>& entries) {
+    std::vector<NamedTensor> tensors;
+    for (const size_t entry : entries) {
+        const ParameterSpec& spec = arena.entries()[entry].spec;
+        tensors.push_back({.name = spec.name, .type = DataType::f32, .shape = spec.shape});
+    }
+    return tensors;
 }
 
 // The file's floats; a file's data need not be aligned for float access, so they are copied.
@@ -85,6 +95,22 @@ std::string PlainTensors::first_non_finite() const {
         if (!all_finite(values)) return tensor.name;
     }
     return {};
+}
+
+ArenaImage::ArenaImage(const ParameterArena& arena, EntrySet set)
+    : entries_(entries_of(arena, set)), image_(layout_of(arena, entries_), {{"format", "pt"}}) {}
+
+std::string ArenaImage::fill(const Backend& backend, const ParameterArena& arena, std::span<const float> buffer) {
+    std::string bad;
+    for (size_t index = 0; index < entries_.size(); ++index) {
+        const ParameterEntry& entry = arena.entries()[entries_[index]];
+        const std::span<std::byte> bytes = image_.tensor(index);
+        const std::span<float> plain(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
+        backend.to_plain(entry, buffer.subspan(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.physical_count)),
+                         plain);
+        if (bad.empty() && !all_finite(plain)) bad = entry.spec.name;
+    }
+    return bad;
 }
 
 std::string TensorMatch::list() const {

@@ -27,6 +27,20 @@ private:
     std::vector<NamedTensor> tensors_;
 };
 
+// A safetensors file of an arena's entries in memory, filled again and again from one of its buffers: a snapshot that another
+// thread may write while the arena goes on changing. Memory for the whole file is taken, and touched, once.
+class ArenaImage {
+public:
+    ArenaImage(const ParameterArena& arena, EntrySet set);
+    // Copies the entries out of `buffer`, which has the arena's layout. Returns the name of a tensor with NaN or Inf; empty: none.
+    std::string fill(const Backend& backend, const ParameterArena& arena, std::span<const float> buffer);
+    std::span<const std::byte> bytes() const { return image_.bytes(); }  // the file; on a page border
+
+private:
+    std::vector<size_t> entries_;  // of the arena
+    SafetensorsImage image_;
+};
+
 // What fits between an arena and a file. `num_batches_tracked`, which other programs store, is left out silently.
 struct TensorMatch {
     struct Pair {

@@ -196,17 +196,19 @@ private:
     std::map<std::string, std::string> metadata_;
 };
 
+size_t bytes_of(const NamedTensor& tensor) {
+    return static_cast<size_t>(element_count(tensor.shape)) * bytes_per_element(tensor.type);
+}
+
 std::string make_header(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
     nlohmann::ordered_json header = nlohmann::ordered_json::object();
     if (!metadata.empty()) header["__metadata__"] = metadata;
     uint64_t offset = 0;
     for (const NamedTensor& tensor : tensors) {
-        check(static_cast<size_t>(element_count(tensor.shape)) * bytes_per_element(tensor.type) == tensor.bytes.size(),
-              "a tensor's bytes must fit its shape");
         check(!header.contains(tensor.name), "tensor names are unique");
         header[tensor.name] = {
-            {"dtype", type_name(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.bytes.size()}}};
-        offset += tensor.bytes.size();
+            {"dtype", type_name(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes_of(tensor)}}};
+        offset += bytes_of(tensor);
     }
     std::string text = header.dump();
     const size_t begin = kLengthBytes + text.size();
@@ -224,9 +226,23 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
     const uint64_t header_bytes = header.size();
     std::vector<std::string_view> parts{{reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes}, header};
     for (const NamedTensor& tensor : tensors) {
+        check(bytes_of(tensor) == tensor.bytes.size(), "a tensor's bytes must fit its shape");
         parts.emplace_back(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
     }
     write_file_atomically(path, parts);
+}
+
+SafetensorsImage::SafetensorsImage(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+    const std::string header = make_header(tensors, metadata);
+    const uint64_t header_bytes = header.size();
+    size_t end = kLengthBytes + header.size();
+    for (const NamedTensor& tensor : tensors) {
+        places_.emplace_back(end, bytes_of(tensor));
+        end += bytes_of(tensor);
+    }
+    buffer_ = pool_.allocate(end);
+    std::memcpy(buffer_.data(), &header_bytes, kLengthBytes);
+    std::ranges::copy(std::as_bytes(std::span(header)), buffer_.bytes().begin() + kLengthBytes);
 }
 
 }  // namespace lockstep

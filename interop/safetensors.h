@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/tensor.h"
@@ -32,5 +33,21 @@ public:
 // data. Throws DeviceError when the file cannot be written.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata);
+
+// A file of the format in memory, laid out once and filled again and again: filling allocates nothing. Its bytes are those that
+// write_safetensors writes for the same tensors.
+class SafetensorsImage {
+public:
+    // Of `tensors` only name, type and shape count. All values are zero at first.
+    SafetensorsImage(const std::vector<NamedTensor>& tensors, const std::map<std::string, std::string>& metadata);
+
+    std::span<std::byte> tensor(size_t index) { return buffer_.bytes().subspan(places_[index].first, places_[index].second); }
+    std::span<const std::byte> bytes() const { return buffer_.bytes(); }
+
+private:
+    std::vector<std::pair<size_t, size_t>> places_;  // of each tensor: first byte, bytes
+    HeapPool pool_;
+    Buffer buffer_;
+};
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/nearest.h"
 #include "models/alexnet/alexnet.h"
 #include "models/cifar10_full/cifar10_full.h"
 #include "models/googlenet/googlenet.h"
@@ -62,26 +63,14 @@ constexpr std::array<Model, 19> kModels{{{"resnet18", resnet<18>},
                                          {"tiny_cnn", build_tiny_cnn},
                                          {"tiny_bn", build_tiny_bn}}};
 
-// Levenshtein's distance, one row at a time.
-size_t edit_distance(std::string_view left, std::string_view right) {
-    std::vector<size_t> row(right.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 1; i <= left.size(); ++i) {
-        size_t diagonal = std::exchange(row[0], i);
-        for (size_t j = 1; j <= right.size(); ++j) {
-            const size_t replaced = diagonal + (left[i - 1] == right[j - 1] ? 0 : 1);
-            diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-        }
-    }
-    return row.back();
-}
-
 const Model& find_model(std::string_view name) {
-    const auto distance = [&](const Model& model) { return edit_distance(model.name, name); };
-    const Model& nearest = *std::ranges::min_element(kModels, {}, distance);
-    if (nearest.name == name) return nearest;
-    throw ConfigError(
-        fmt::format("unknown model '{}'; did you mean '{}'? Models: {}", name, nearest.name, fmt::join(model_names(), ", ")));
+    for (const Model& model : kModels) {
+        if (model.name == name) return model;
+    }
+    const std::string nearest = nearest_name(name, model_names());
+    throw ConfigError(fmt::format("unknown model '{}'{}; models: {}", name,
+                                  nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest),
+                                  fmt::join(model_names(), ", ")));
 }
 
 std::vector<std::string> variants_of(const Model& model) {

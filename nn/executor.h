@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/parameter_arena.h"
+#include "nn/convolution_table.h"
 #include "nn/graph.h"
 #include "nn/program_facts.h"
 
@@ -21,20 +22,33 @@ namespace lockstep {
 enum class Precision : uint8_t { fp32, bf16 };  // bf16: activations and convolution inputs; values and gradients stay fp32
 // How much of a training step is done in one pass over the data. off: every op makes its own. bn_relu: a ReLU is applied by the op
 // in front of it (batch norm, addition, convolution, fully connected). all: also a batch norm, the addition behind it and that
-// one's ReLU together. Results differ by rounding only.
+// one's ReLU together, a batch norm and the sigmoid behind it, and in evaluation a convolution with the batch norm, addition and
+// ReLU behind it. Results differ by rounding only.
 enum class Fusion : uint8_t { off, bn_relu, all };
 enum class Phase : uint8_t { training, evaluation };
+// What decides by which code a convolution is computed. off: the library alone. heuristic: a fixed rule on its shape and the
+// processor's instruction set. measure: Backend::use_convolutions, and the rule for what that does not name.
+enum class Autotune : uint8_t { off, heuristic, measure };
 
 struct BackendOptions {
     int threads = 1;  // compute threads of this replica
     Precision precision = Precision::fp32;
     Fusion fusion = Fusion::all;
+    Autotune autotune = Autotune::heuristic;
+    bool exact_convolution = false;  // only codes that multiply and add what the formula says: no Winograd
+    // For measuring what they are worth, not for use: backend onednn without its layout propagation, every tensor between two ops
+    // in the plain layout (with fusion off only); and without sharing of memory, one place for each buffer.
+    bool plain_between_ops = false;
+    bool share_memory = true;
 };
 
 struct ForwardInput {
     std::span<const float> images;    // (N, C, H, W), plain, normalised; N = the executor's batch
     std::span<const int32_t> labels;  // N; an evaluation executor accepts -1 ("no image here") and counts nothing for it
-    uint64_t dropout_key = 0;         // f(seed, step, virtual worker): the same masks on any number of ranks
+    // Images that are mixtures of two: the other one's labels (N; empty: none are) and its share, from 0 to 1.
+    std::span<const int32_t> second_labels{};
+    float second_share = 0.0F;
+    uint64_t dropout_key = 0;  // f(seed, step, virtual worker): the same masks on any number of ranks
 };
 
 // Hears during backward that entries [0, entry_end) of the arena hold their final gradients of this micro-step. Called in
@@ -96,6 +110,16 @@ public:
     // The arena must come from this backend's plan_parameters and outlive the executor. Throws ConfigError for what the backend
     // cannot do (naming op and option) and DeviceError when memory or the library fails.
     virtual std::unique_ptr<Executor> compile(const Graph& graph, int batch, Phase phase, ParameterArena& arena) = 0;
+
+    // Times the convolutions of a step with `batch` images in every code that can compute them, but for those that `known` names,
+    // and returns the fastest of all of them. Takes seconds and memory for two executors; overwrites the arena's gradients. Nothing
+    // is measured, and the table is empty, unless the options say Autotune::measure.
+    virtual ConvolutionTable measure_convolutions(const Graph& /*graph*/, int /*batch*/, Phase /*phase*/, ParameterArena& /*arena*/,
+                                                  const ConvolutionTable& /*known*/) {
+        return {};
+    }
+    virtual void use_convolutions(const ConvolutionTable& /*table*/) {}  // from the next compile on; Autotune::measure only
+    virtual ConvolutionTable convolutions() const { return {}; }         // what all compiles so far have decided
 
     // One entry between its physical layout and plain; works for values, gradients and optimizer state alike.
     virtual void to_plain(const ParameterEntry& entry, std::span<const float> physical, std::span<float> plain) const = 0;

@@ -82,9 +82,11 @@ struct PadShortcutOp {
     int64_t out_channels = 0;
     int64_t stride = 2;
 };
-struct SoftmaxCrossEntropyOp {     // input (N, classes, 1, 1); loss per image, natural logarithm
-    float label_smoothing = 0.0F;  // target = (1 - s) on the label + s / classes everywhere; in training and evaluation
-    float weight = 1.0F;           // of this loss in the sum; 1 for the last
+struct SoftmaxCrossEntropyOp {  // input (N, classes, 1, 1); loss per image, natural logarithm
+    // target = (1 - s) on the label + s / classes everywhere; in training and evaluation. Of a mixture the first part is shared out
+    // between its two labels.
+    float label_smoothing = 0.0F;
+    float weight = 1.0F;  // of this loss in the sum; 1 for the last
 };
 
 using OpAttributes = std::variant<InputOp, ConvOp, BatchNormOp, ReluOp, LeakyReluOp, SigmoidOp, PoolOp, GlobalAveragePoolOp, AddOp,

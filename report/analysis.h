@@ -72,6 +72,16 @@ struct SyncModel {  // E = (Tf + Tb) / (Tf + max(Tb, M / B))
     double efficiency = 1.0;
 };
 
+// How the loader kept up (report/data_supply.h).
+struct DataSupply {
+    double wait_share = 0.0;               // of the steady steps, mean over the ranks
+    double images_per_s_per_thread = 0.0;  // of a loader thread of rank 0 that has work
+    double workers = 0.0;                  // loader threads of rank 0 at the end
+    double ready_batches = 0.0;            // that lay ready when a step came for one, mean
+    double read_mb_per_s = 0.0;            // from storage or the page cache, rank 0
+    std::string sentence;                  // with advice where steps wait
+};
+
 struct RunAnalysis {
     RunFacts facts;  // of the lowest present rank
     std::vector<int> missing_ranks;
@@ -94,6 +104,7 @@ struct RunAnalysis {
     std::vector<RankSummary> ranks;
     std::vector<BucketSummary> buckets;
     std::vector<PauseSummary> pauses;
+    std::optional<DataSupply> data;                         // comes from the metrics, not from analyze()
     std::vector<StepPoint> curve;                           // all common steps
     std::vector<Loss> losses;                               // largest first
     std::string headline;                                   // one sentence

@@ -210,6 +210,7 @@ std::string provenance_section(const RunAnalysis& analysis) {
     for (const PauseSummary& pause : analysis.pauses) {
         row(pause_name(pause.kind), fmt::format("{} times, {:.2f} s in all, not part of the steps", pause.count, pause.total_s));
     }
+    if (analysis.data) row("data supply", analysis.data->sentence);
     if (analysis.clock_error_ms) row("clocks of the hosts", fmt::format("agree within {:.3f} ms", *analysis.clock_error_ms));
     return section("Provenance", "What was run, and how the numbers came about.", list + "</dl>");
 }

@@ -136,6 +136,16 @@ Json pauses(const RunAnalysis& analysis) {
     return rows;
 }
 
+Json data(const std::optional<DataSupply>& supply) {
+    if (!supply) return nullptr;
+    return {{"wait_share", supply->wait_share},
+            {"images_per_s_per_thread", supply->images_per_s_per_thread},
+            {"workers", supply->workers},
+            {"ready_batches", supply->ready_batches},
+            {"read_mb_per_s", supply->read_mb_per_s},
+            {"sentence", supply->sentence}};
+}
+
 }  // namespace
 
 std::string json_report(const RunAnalysis& analysis) {
@@ -149,7 +159,8 @@ std::string json_report(const RunAnalysis& analysis) {
                        {"buckets", buckets(analysis)},
                        {"ranks", ranks(analysis)},
                        {"losses", losses(analysis)},
-                       {"pauses", pauses(analysis)}};
+                       {"pauses", pauses(analysis)},
+                       {"data", data(analysis.data)}};
     return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

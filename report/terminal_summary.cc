@@ -87,6 +87,7 @@ std::string remarks(const RunAnalysis& analysis) {
         text += fmt::format("{}: {} times, {:.2f} s in all (not part of the steps)\n", pause_name(pause.kind), pause.count,
                             pause.total_s);
     }
+    if (analysis.data) text += "data: " + analysis.data->sentence + "\n";
     if (analysis.clock_error_ms) text += fmt::format("clocks of the hosts agree within {:.3f} ms\n", *analysis.clock_error_ms);
     for (size_t index = 0; index < std::min(kWarningsShown, analysis.warnings.size()); ++index) {
         text += fmt::format("warning: {}\n", analysis.warnings[index]);

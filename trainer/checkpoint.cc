@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/clock.h"
+#include "core/direct_file.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/hash.h"
@@ -39,18 +41,6 @@ std::optional<int64_t> step_of(const fs::path& path) {
     return step;
 }
 
-// Folders that bear a checkpoint's name, newest first.
-std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder) {
-    std::vector<std::pair<int64_t, fs::path>> found;
-    std::error_code error;
-    for (const auto& item : fs::directory_iterator(folder, error)) {
-        const std::optional<int64_t> step = step_of(item.path());
-        if (step && item.is_directory()) found.emplace_back(*step, item.path());
-    }
-    std::sort(found.rbegin(), found.rend());
-    return found;
-}
-
 void sync_folder(const fs::path& folder) {
     const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return;
@@ -73,42 +63,27 @@ void remove_checkpoint(const fs::path& checkpoint) {
     fs::remove_all(doomed, ignored);
 }
 
-fs::path state_file(int index) { return index == 0 ? "optimizer.safetensors" : fmt::format("optimizer-{}.safetensors", index); }
-
-void write_tensors(const fs::path& path, const Backend& backend, const ParameterArena& arena, std::span<const float> buffer,
-                   EntrySet set, int64_t step) {
-    const PlainTensors plain(backend, arena, buffer, set);
-    const std::string bad = plain.first_non_finite();
-    if (!bad.empty()) {
-        throw DivergedError(
-            fmt::format("after step {} tensor {} of {} holds NaN or Inf; no checkpoint was written. Lower lr.base or "
-                        "lengthen lr.warmup and resume from an earlier checkpoint",
-                        step - 1, bad, path.filename().string()));
-    }
-    write_safetensors(path, plain.tensors(), {{"format", "pt"}});
-}
-
 // The files of a checkpoint, the manifest last because it holds the others' checksums.
-void write_files(const fs::path& folder, CheckpointContent& content) {
-    const auto& [manifest, backend, arena, states, config_yaml] = content;
-    check(states.size() == static_cast<size_t>(arena->state_buffer_count()), "a checkpoint holds the whole optimizer state");
-    write_tensors(folder / "model.safetensors", *backend, *arena, arena->values(), EntrySet::all, manifest.step);
-    std::vector<fs::path> names{"model.safetensors", "config.yaml"};
-    for (int index = 0; index < arena->state_buffer_count(); ++index) {
-        write_tensors(folder / state_file(index), *backend, *arena, states[static_cast<size_t>(index)], EntrySet::trainable,
-                      manifest.step);
-        names.push_back(state_file(index));
+void write_files(const fs::path& folder, const Snapshot& snapshot, Manifest manifest, std::string_view config_yaml) {
+    for (const Snapshot::File& file : snapshot.files()) {
+        write_file_past_cache(folder / file.name, file.bytes);
+        manifest.files[file.name] = hash_hex(hash_bytes(file.bytes.data(), file.bytes.size()));
     }
     write_file_atomically(folder / "config.yaml", config_yaml);
-    for (const fs::path& name : names) {
-        const MappedFile file(folder / name);
-        content.manifest.files[name.string()] = hash_hex(hash_bytes(file.bytes().data(), file.bytes().size()));
-    }
-    write_file_atomically(folder / "manifest.json", to_json(content.manifest));
+    manifest.files["config.yaml"] = hash_hex(hash_text(config_yaml));
+    write_file_atomically(folder / "manifest.json", to_json(manifest));
 }
 
-bool better(const std::string& metric, double candidate, double champion) {
-    return metric.ends_with("loss") ? candidate < champion : candidate > champion;
+// A checkpoint of the same step, damaged or made again, gives way in one moment: whoever looks finds the one or the other.
+void move_into_place(const fs::path& temporary, const fs::path& final_path) {
+    if (!fs::exists(final_path)) return rename_folder(temporary, final_path);
+    if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, final_path.c_str(), RENAME_EXCHANGE) == 0) {
+        std::error_code ignored;
+        fs::remove_all(temporary, ignored);
+        return;
+    }
+    remove_checkpoint(final_path);  // a file system that cannot exchange
+    rename_folder(temporary, final_path);
 }
 
 // Only checkpoints whose manifest can be read take part.
@@ -120,7 +95,7 @@ std::optional<fs::path> find_best(const std::vector<std::pair<int64_t, fs::path>
             const fs::path file = path / "manifest.json";
             const Manifest manifest = parse_manifest(read_file(file), file);
             const auto value = manifest.metrics.find(metric);
-            if (value == manifest.metrics.end() || (best && !better(metric, value->second, best_value))) continue;
+            if (value == manifest.metrics.end() || (best && !is_better(metric, value->second, best_value))) continue;
             best = path;
             best_value = value->second;
         } catch (const DataError&) {
@@ -141,6 +116,21 @@ void load_file(const fs::path& path, const Backend& backend, const ParameterAren
 }
 
 }  // namespace
+
+std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder) {
+    std::vector<std::pair<int64_t, fs::path>> found;
+    std::error_code error;
+    for (const auto& item : fs::directory_iterator(folder, error)) {
+        const std::optional<int64_t> step = step_of(item.path());
+        if (step && item.is_directory()) found.emplace_back(*step, item.path());
+    }
+    std::sort(found.rbegin(), found.rend());
+    return found;
+}
+
+bool is_better(const std::string& metric, double candidate, double champion) {
+    return metric.ends_with("loss") ? candidate < champion : candidate > champion;
+}
 
 void CheckpointFolder::clean_leftovers() const {
     std::error_code error;
@@ -168,18 +158,18 @@ std::optional<FoundCheckpoint> CheckpointFolder::latest() const {
     return std::nullopt;
 }
 
-std::filesystem::path CheckpointFolder::save(CheckpointContent content) const {
+std::filesystem::path CheckpointFolder::save(const Snapshot& snapshot, Manifest manifest, std::string_view config_yaml) const {
+    snapshot.require_finite(manifest.step);
     make_directories(options_.folder);
-    const fs::path final_path = options_.folder / folder_name(content.manifest.step);
-    const fs::path temporary = options_.folder / fmt::format("{}{}-{}", kSaving, content.manifest.step, getpid());
+    const fs::path final_path = options_.folder / folder_name(manifest.step);
+    const fs::path temporary = options_.folder / fmt::format("{}{}-{}", kSaving, manifest.step, getpid());
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
     make_directories(temporary);
     try {
-        write_files(temporary, content);
+        write_files(temporary, snapshot, std::move(manifest), config_yaml);
         sync_folder(temporary);
-        if (fs::exists(final_path)) remove_checkpoint(final_path);  // a damaged one that a resumed run makes again
-        rename_folder(temporary, final_path);
+        move_into_place(temporary, final_path);
     } catch (...) {
         fs::remove_all(temporary, ignored);
         throw;
@@ -219,8 +209,8 @@ Manifest verify_checkpoint(const std::filesystem::path& checkpoint) {
                                         found, expected));
         }
     }
-    if (!manifest.files.contains("model.safetensors")) {
-        throw DataError(fmt::format("{}: lists no model.safetensors", manifest_path.string()));
+    if (!manifest.files.contains(std::string(kModelFile))) {
+        throw DataError(fmt::format("{}: lists no {}", manifest_path.string(), kModelFile));
     }
     return manifest;
 }
@@ -236,7 +226,7 @@ FoundCheckpoint open_checkpoint(const std::filesystem::path& place) {
 }
 
 void load_checkpoint_model(const std::filesystem::path& checkpoint, const Backend& backend, ParameterArena& arena) {
-    load_file(checkpoint / "model.safetensors", backend, arena, arena.values(), EntrySet::all);
+    load_file(checkpoint / kModelFile, backend, arena, arena.values(), EntrySet::all);
 }
 
 void load_checkpoint_optimizer(const std::filesystem::path& checkpoint, const Backend& backend, ParameterArena& arena) {

@@ -4,18 +4,21 @@
 //   config.yaml            the resolved configuration
 //   manifest.json          everything else, and the checksum of the other files
 // A folder under its final name is always whole: it is written under another name, synced and renamed. One process writes.
+// docs/checkpoint_format.md describes the files.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/parameter_arena.h"
 #include "nn/executor.h"
 #include "trainer/manifest.h"
+#include "trainer/snapshot.h"
 
 namespace lockstep {
 
@@ -23,14 +26,6 @@ struct CheckpointFolderOptions {
     std::filesystem::path folder;  // RUN/checkpoints; made when needed
     int64_t keep_last = 2;
     std::string best;  // metric whose best checkpoint is kept besides; less is better where the name ends in "loss"; empty: none
-};
-
-struct CheckpointContent {
-    Manifest manifest;  // without `files`
-    const Backend* backend = nullptr;
-    const ParameterArena* arena = nullptr;
-    std::vector<std::span<const float>> states;  // of the optimizer, each in the arena's layout
-    std::string config_yaml;
 };
 
 struct FoundCheckpoint {
@@ -50,9 +45,10 @@ public:
     // `warnings`.
     std::optional<FoundCheckpoint> latest() const;
 
-    // Writes a checkpoint and then removes those that are neither among the last nor the best. Throws DivergedError naming the
-    // tensor when a value is NaN or Inf, DeviceError when the disk refuses; then nothing has changed.
-    std::filesystem::path save(CheckpointContent content) const;
+    // Writes a checkpoint and then removes those that are neither among the last nor the best. `manifest` comes without `files`.
+    // Throws DivergedError naming the tensor when a value is NaN or Inf, DeviceError when the disk refuses; then nothing has
+    // changed.
+    std::filesystem::path save(const Snapshot& snapshot, Manifest manifest, std::string_view config_yaml) const;
 
     // Moves the whole folder aside, for a run that starts anew; returns the new place, nullopt when there was nothing.
     std::optional<std::filesystem::path> set_aside() const;
@@ -62,6 +58,10 @@ private:
 
     CheckpointFolderOptions options_;
 };
+
+// Folders that bear a checkpoint's name with their steps, newest first; whether they are sound is another question.
+std::vector<std::pair<int64_t, std::filesystem::path>> list_checkpoints(const std::filesystem::path& folder);
+bool is_better(const std::string& metric, double candidate, double champion);  // of losses the smaller, of all else the larger
 
 // Reads the manifest and checks every file against its checksum. Throws DataError naming the file.
 Manifest verify_checkpoint(const std::filesystem::path& checkpoint);

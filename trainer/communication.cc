@@ -9,6 +9,11 @@ DataType wire_type(const std::string& name) {
     return name == "fp16" ? DataType::f16 : DataType::f32;
 }
 
+SumOrder sum_order(const Experiment& experiment) {
+    if (experiment.run.any_world()) return SumOrder::of_any_world;
+    return experiment.run.reproducible == "off" ? SumOrder::any : SumOrder::of_one_world;
+}
+
 }  // namespace
 
 CommunicatorOptions communicator_options(const Experiment& experiment, size_t segment_bytes, size_t common_bytes) {
@@ -25,7 +30,7 @@ CommunicatorOptions communicator_options(const Experiment& experiment, size_t se
                      .radix = comm.algorithm_radix,
                      .chunks = comm.chunks,
                      .hierarchical_from_bytes = comm.hierarchical_from_bytes,
-                     .rank_tree_only = experiment.run.any_world(),
+                     .order = sum_order(experiment),
                      .probing = comm.probe == "never" ? Probing::never : Probing::unknown,
                      .cache_folder = comm.tuning},
             .wire = wire_type(comm.wire),

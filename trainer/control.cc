@@ -10,9 +10,7 @@ namespace lockstep {
 
 namespace {
 
-enum Slot : size_t { kLossSum, kCorrect, kImages, kRequeue, kTerminate, kInterrupt, kBadCount, kBadRankSum };
-
-float asked(StopRequest wish, StopRequest kind) { return wish == kind ? 1.0F : 0.0F; }
+enum Slot : size_t { kLossSum, kCorrect, kImages, kStop, kBadCount, kBadRankSum };
 
 }  // namespace
 
@@ -23,9 +21,7 @@ void write_control(std::span<float> control, const StepControl& mine, int rank) 
     control[kLossSum] = static_cast<float>(mine.loss_sum);
     control[kCorrect] = static_cast<float>(mine.correct);
     control[kImages] = static_cast<float>(mine.images);
-    control[kRequeue] = asked(mine.stop, StopRequest::requeue);
-    control[kTerminate] = asked(mine.stop, StopRequest::terminate);
-    control[kInterrupt] = asked(mine.stop, StopRequest::interrupt);
+    control[kStop] = mine.stop ? 1.0F : 0.0F;
     control[kBadCount] = bad ? 1.0F : 0.0F;
     control[kBadRankSum] = bad ? static_cast<float>(rank) : 0.0F;
 }
@@ -33,10 +29,8 @@ void write_control(std::span<float> control, const StepControl& mine, int rank) 
 StepControl read_control(std::span<const float> control_sum, int world_size) {
     StepControl sum{.loss_sum = static_cast<double>(control_sum[kLossSum]),
                     .correct = std::lround(control_sum[kCorrect]),
-                    .images = std::lround(control_sum[kImages])};
-    if (control_sum[kRequeue] > 0.0F) sum.stop = StopRequest::requeue;
-    if (control_sum[kTerminate] > 0.0F) sum.stop = StopRequest::terminate;
-    if (control_sum[kInterrupt] > 0.0F) sum.stop = StopRequest::interrupt;
+                    .images = std::lround(control_sum[kImages]),
+                    .stop = control_sum[kStop] > 0.0F};
     if (control_sum[kBadCount] > 0.0F) {
         // One bad rank is named exactly; of several the mean of their numbers would lie, so the last rank stands for "all of them".
         const bool one = control_sum[kBadCount] < 1.5F;

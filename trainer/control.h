@@ -7,19 +7,11 @@
 
 namespace lockstep {
 
-// What a signal asks for, the strongest last. One rank's wish is everyone's.
-enum class StopRequest : uint8_t {
-    none,
-    requeue,    // USR1: checkpoint, exit code 138
-    terminate,  // TERM: checkpoint, exit code 143
-    interrupt,  // INT: checkpoint, exit code 130
-};
-
 struct StepControl {
     double loss_sum = 0.0;  // over images
     int64_t correct = 0;    // images whose label had the largest logit
     int64_t images = 0;
-    StopRequest stop = StopRequest::none;
+    bool stop = false;  // somebody wishes to stop; one rank's wish is everyone's
     int bad_rank = -1;  // a rank whose loss was NaN or Inf; of several, one of them; -1: none
 };
 

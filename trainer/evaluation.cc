@@ -15,6 +15,38 @@ size_t image_floats(const PipelineOptions& pipeline) {
     return static_cast<size_t>(pipeline.channels) * static_cast<size_t>(pipeline.height) * static_cast<size_t>(pipeline.width);
 }
 
+// Asks in each round whether any rank wishes to stop and hears the answer one round later, so that nobody waits for it.
+class StopPoll {
+public:
+    StopPoll(Communicator& communicator, const StopSignals* signals, int64_t step)
+        : communicator_(communicator), signals_(signals), step_(step) {}
+    StopPoll(const StopPoll&) = delete;
+    StopPoll& operator=(const StopPoll&) = delete;
+    ~StopPoll() {
+        try {
+            asked_.wait();  // the answer's place must outlive the question
+        } catch (const Error&) {
+            return;  // the failure is being thrown already, or the next operation throws it
+        }
+    }
+
+    bool stops() {
+        if (signals_ == nullptr) return false;
+        asked_.wait();
+        if (wishes_ > 0.0F) return true;
+        wishes_ = signals_->requested() ? 1.0F : 0.0F;
+        asked_ = communicator_.allreduce(std::span(&wishes_, 1), {.what = "evaluation", .step = step_});
+        return false;
+    }
+
+private:
+    Communicator& communicator_;
+    const StopSignals* const signals_;
+    const int64_t step_;
+    float wishes_ = 0.0F;  // of the question under way: 0, or how many ranks wish to stop
+    Work asked_;
+};
+
 }  // namespace
 
 EvaluationResult combine(const std::vector<BatchTally>& tallies) {
@@ -58,7 +90,7 @@ BatchTally Evaluator::tally(const Batch& batch) {
     return result;
 }
 
-EvaluationResult Evaluator::run(int64_t step) {
+std::optional<EvaluationResult> Evaluator::run(int64_t step, const StopSignals* signals) {
     const auto world_size = static_cast<size_t>(communicator_.world().size);
     const auto rank = static_cast<size_t>(communicator_.world().rank);
     const auto batch_images = static_cast<size_t>(options_.slot_capacity);
@@ -67,9 +99,10 @@ EvaluationResult Evaluator::run(int64_t step) {
 
     std::vector<BatchTally> mine(rounds);
     const auto loader = make_evaluation_loader(source_, static_cast<int>(rank), static_cast<int>(world_size), options_);
-    size_t round = 0;
-    while (const std::optional<Batch> batch = loader->next()) {
-        mine.at(round++) = tally(*batch);
+    StopPoll poll(communicator_, signals, step);
+    for (size_t round = 0; round < rounds; ++round) {  // the same number on all ranks, though the last has not a batch for all
+        if (poll.stops()) return std::nullopt;
+        if (const std::optional<Batch> batch = loader->next()) mine[round] = tally(*batch);
         communicator_.progress();
     }
 

@@ -1,12 +1,15 @@
 // Exact evaluation: every image counts once, whatever the number of ranks, and the result does not depend on that number.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collectives/communicator.h"
 #include "data_loader/loader.h"
 #include "nn/executor.h"
+#include "trainer/stop_signals.h"
 
 namespace lockstep {
 
@@ -30,8 +33,9 @@ public:
     // `executor` is compiled for evaluation with options.slot_capacity images. All arguments outlive the evaluator.
     Evaluator(const Source& source, LoaderOptions options, Executor& executor, int64_t classes, Communicator& communicator);
 
-    // Collective: the same result on all ranks. `step` names the moment in errors.
-    EvaluationResult run(int64_t step);
+    // Collective: the same result on all ranks. `step` names the moment in errors. With `signals`, on all ranks or none, a wish to
+    // stop on any of them ends it within two batches, with nullopt on all.
+    std::optional<EvaluationResult> run(int64_t step, const StopSignals* signals = nullptr);
 
 private:
     BatchTally tally(const Batch& batch);

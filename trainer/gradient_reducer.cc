@@ -5,6 +5,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/finite.h"
 
 namespace lockstep {
 
@@ -56,6 +57,7 @@ void GradientReducer::begin(int64_t step) {
     step_ = step;
     ready_buckets_ = 0;
     launched_buckets_ = 0;
+    own_health_ = {};
 }
 
 void GradientReducer::ready_up_to(size_t entry_end) {
@@ -74,6 +76,7 @@ void GradientReducer::launch_ready_buckets() {
             arena_.gradients().subspan(static_cast<size_t>(bucket.offset), static_cast<size_t>(bucket.count));
         const CollectiveLabel label{
             .what = "bucket", .step = step_, .bucket = static_cast<int32_t>(launched_buckets_), .may_round = true};
+        look_at(bucket);
         take_exact_parts(bucket);
         const bool is_last = launched_buckets_ + 1 == plan_.size();
         if (!is_last && node_ != nullptr) {
@@ -84,6 +87,14 @@ void GradientReducer::launch_ready_buckets() {
         const size_t control_count = apart ? arena_.control().size() : 0;
         works_[launched_buckets_] = communicator_.allreduce(slice.first(slice.size() - control_count), label);
         if (apart) exact_work_ = communicator_.allreduce(std::span(exact_), {.what = "statistics and control", .step = step_});
+    }
+}
+
+// One pass over what backward has just written: about as long as the sum over two ranks inside a node takes to read it.
+void GradientReducer::look_at(const Bucket& bucket) {
+    for (size_t entry = bucket.entry_begin; entry < bucket.entry_end; ++entry) {
+        if (arena_.entries()[entry].spec.kind == ParameterKind::control || all_finite(arena_.gradient(entry))) continue;
+        own_health_.note(static_cast<int64_t>(entry), is_statistic(arena_.entries()[entry].spec.kind));
     }
 }
 

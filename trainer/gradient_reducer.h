@@ -11,6 +11,7 @@
 #include "report/records.h"
 #include "trainer/bucket_plan.h"
 #include "trainer/gradient_tree.h"
+#include "trainer/nan_origin.h"
 
 namespace lockstep {
 
@@ -35,6 +36,9 @@ public:
     // as this rank gets it. Throws CommError naming peer, step and bucket; then no rank may apply the step.
     void finish();
 
+    // This rank's own gradients of the step, looked at before they were added to the others'.
+    const OwnHealth& own_health() const { return own_health_; }
+
     const BucketPlan& plan() const { return plan_; }
     std::span<const BucketRecord> records() const { return records_; }  // of the finished step
 
@@ -48,6 +52,7 @@ private:
     void gather_exact_parts();
     void launch_ready_buckets();
     void take_exact_parts(const Bucket& bucket);
+    void look_at(const Bucket& bucket);
 
     Communicator& communicator_;
     ParameterArena& arena_;
@@ -62,6 +67,7 @@ private:
     std::vector<float> exact_;
     Work exact_work_;
     std::vector<BucketRecord> records_;
+    OwnHealth own_health_;
     int64_t step_ = 0;
     size_t ready_buckets_ = 0;     // their last gradient is final
     size_t launched_buckets_ = 0;  // <= ready

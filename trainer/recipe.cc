@@ -12,29 +12,6 @@ namespace lockstep {
 
 namespace {
 
-Transform::Kind transform_kind(const std::string& name) {
-    if (name == "resize") return Transform::Kind::resize;
-    if (name == "center_crop") return Transform::Kind::center_crop;
-    if (name == "random_resized_crop") return Transform::Kind::random_resized_crop;
-    if (name == "random_crop") return Transform::Kind::random_crop;
-    if (name == "hflip") return Transform::Kind::horizontal_flip;
-    throw ConfigError(
-        fmt::format("data pipeline: found {}; allowed: resize, center_crop, random_resized_crop, random_crop, hflip", name));
-}
-
-Transform make_transform(const TransformConfig& config) {
-    Transform transform{
-        .kind = transform_kind(config.name), .pad = static_cast<int>(config.pad), .probability = config.probability};
-    if (!config.size.empty()) {
-        transform.height = static_cast<int>(config.size.front());
-        const bool shorter_side = transform.kind == Transform::Kind::resize && config.size.size() == 1;
-        transform.width = shorter_side ? 0 : static_cast<int>(config.size.back());
-    }
-    if (config.scale.size() == 2) std::tie(transform.scale_min, transform.scale_max) = std::pair(config.scale[0], config.scale[1]);
-    if (config.ratio.size() == 2) std::tie(transform.ratio_min, transform.ratio_max) = std::pair(config.ratio[0], config.ratio[1]);
-    return transform;
-}
-
 LearningRateOptions::Scaling scaling_of(const std::string& name) {
     if (name == "none") return LearningRateOptions::Scaling::none;
     if (name == "sqrt") return LearningRateOptions::Scaling::sqrt;
@@ -57,6 +34,8 @@ std::string text_of(const std::vector<TransformConfig>& pipeline) {
     for (const TransformConfig& step : pipeline) {
         text += fmt::format("{}(size {}, pad {}, scale {}, ratio {}, probability {}) ", step.name, step.size, step.pad, step.scale,
                             step.ratio, step.probability);
+        if (!step.numbers.empty()) text += fmt::format("{} ", step.numbers);
+        if (!step.words.empty()) text += fmt::format("{} ", step.words);
     }
     return text;
 }
@@ -92,7 +71,17 @@ Fusion fusion_named(std::string_view name) {
     return name == "off" ? Fusion::off : name == "bn_relu" ? Fusion::bn_relu : Fusion::all;
 }
 
-Fusion fusion_of(const Experiment& experiment) { return fusion_named(experiment.compute.fusion); }
+Autotune autotune_named(std::string_view name) {
+    return name == "off" ? Autotune::off : name == "measure" ? Autotune::measure : Autotune::heuristic;
+}
+
+BackendOptions backend_options(const Experiment& experiment, int threads) {
+    return {.threads = threads,
+            .precision = precision_of(experiment),
+            .fusion = fusion_named(experiment.compute.fusion),
+            .autotune = autotune_named(experiment.compute.autotune),
+            .exact_convolution = experiment.compute.exact_convolution};
+}
 
 SgdOptions sgd_options(const Experiment& experiment) {
     return {.momentum = experiment.optim.momentum,
@@ -129,20 +118,6 @@ SamplerOptions sampler_options(const Experiment& experiment, int64_t sample_coun
             .seed = experiment.run.seed};
 }
 
-PipelineOptions pipeline_options(const Experiment& experiment, const DataSetConfig& data) {
-    PipelineOptions options{.channels = static_cast<int>(experiment.model.channels),
-                            .height = static_cast<int>(experiment.model.image_size),
-                            .width = static_cast<int>(experiment.model.image_size),
-                            .on_bad_image = experiment.data.on_bad_image == "skip" ? BadImagePolicy::skip : BadImagePolicy::error,
-                            .seed = experiment.run.seed};
-    for (size_t channel = 0; channel < 3; ++channel) {
-        options.mean[channel] = static_cast<float>(experiment.data.mean[channel]);
-        options.stddev[channel] = static_cast<float>(experiment.data.stddev[channel]);
-    }
-    for (const TransformConfig& step : data.pipeline) options.transforms.push_back(make_transform(step));
-    return options;
-}
-
 namespace {
 
 SourceOptions source_options(const Experiment& experiment, const DataSetConfig& data, bool train) {
@@ -152,6 +127,7 @@ SourceOptions source_options(const Experiment& experiment, const DataSetConfig& 
             .num_classes = experiment.model.num_classes,
             .first_label = static_cast<int>(data.first_label),
             .coarse_labels = data.cifar100_labels == "coarse",
+            .raw_colour = data.raw_colour,
             .train = train,
             .synthetic_size = data.synthetic_size,
             .image_size = static_cast<int>(experiment.model.image_size),
@@ -178,11 +154,19 @@ int loader_threads(const Experiment& experiment, int compute_threads) {
     return std::clamp(compute_threads / 2, 1, 8);
 }
 
+LoaderOptions training_loader_options(const Experiment& experiment, int worker_threads) {
+    LoaderOptions options = loader_options(experiment, pipeline_options(experiment, experiment.data.train), worker_threads);
+    options.mix = {.mixup = experiment.data.mixup, .cutmix = experiment.data.cutmix};
+    return options;
+}
+
 LoaderOptions loader_options(const Experiment& experiment, PipelineOptions pipeline, int worker_threads) {
     return {.pipeline = std::move(pipeline),
             .worker_threads = worker_threads,
             .batches_ahead = static_cast<int>(experiment.data.batches_ahead),
-            .slot_capacity = static_cast<int>(experiment.batch.per_replica)};
+            .slot_capacity = static_cast<int>(experiment.batch.per_replica),
+            .max_worker_threads = experiment.data.workers > 0 ? worker_threads : 2 * worker_threads,
+            .timeout_ms = experiment.data.timeout_ms};
 }
 
 ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
@@ -204,6 +188,10 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"data.train.pipeline", text_of(data.train.pipeline)},
             {"data.mean", text(data.mean)},
             {"data.std", text(data.stddev)},
+            {"data.decode", data.decode == "fast" ? "fast" : "exact"},  // full gives the pixels of exact
+            {"data.apply_exif_orientation", text(data.apply_exif_orientation)},
+            {"data.mixup", text(data.mixup)},
+            {"data.cutmix", text(data.cutmix)},
             {"data.shuffle", text(data.shuffle)},
             {"data.remainder", data.remainder},
             {"batch.global", text(batch.global)},

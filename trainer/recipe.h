@@ -19,8 +19,9 @@ namespace lockstep {
 
 ModelOptions model_options(const Experiment& experiment, int64_t num_classes);
 Precision precision_of(const Experiment& experiment);
-Fusion fusion_named(std::string_view name);  // off, bn_relu, all
-Fusion fusion_of(const Experiment& experiment);
+Fusion fusion_named(std::string_view name);      // off, bn_relu, all
+Autotune autotune_named(std::string_view name);  // off, heuristic, measure
+BackendOptions backend_options(const Experiment& experiment, int threads);
 SgdOptions sgd_options(const Experiment& experiment);
 LearningRateOptions learning_rate_options(const Experiment& experiment, int64_t steps_per_epoch, int64_t total_steps);
 SamplerOptions sampler_options(const Experiment& experiment, int64_t sample_count);
@@ -33,6 +34,7 @@ SourceOptions validation_source_options(const Experiment& experiment, const std:
 
 // data.workers, or for 0 half of the compute threads, 1 to 8: decoding shares the cores with the arithmetic.
 int loader_threads(const Experiment& experiment, int compute_threads);
+LoaderOptions training_loader_options(const Experiment& experiment, int worker_threads);
 LoaderOptions loader_options(const Experiment& experiment, PipelineOptions pipeline, int worker_threads);
 
 // What a run's result depends on, as key and value: a resumed run must have the same (trainer/resume.h).

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "interop/arena_tensors.h"
+#include "nn/convolution_cache.h"
 #include "trainer/recipe.h"
 
 namespace lockstep {
@@ -23,11 +24,9 @@ size_t ReplicaPlan::gradient_bytes() const {
 }
 
 ReplicaPlan plan_replica(const Experiment& experiment, int64_t num_classes, int threads) {
-    ReplicaPlan plan{
-        .graph = build_model(model_options(experiment, num_classes)),
-        .backend = make_backend(experiment.train.backend,
-                                {.threads = threads, .precision = precision_of(experiment), .fusion = fusion_of(experiment)}),
-        .batch_per_replica = experiment.batch.per_replica};
+    ReplicaPlan plan{.graph = build_model(model_options(experiment, num_classes)),
+                     .backend = make_backend(experiment.train.backend, backend_options(experiment, threads)),
+                     .batch_per_replica = experiment.batch.per_replica};
     plan.entries = plan.backend->plan_parameters(plan.graph, static_cast<int>(plan.batch_per_replica));
     return plan;
 }
@@ -36,6 +35,10 @@ Replica::Replica(ReplicaPlan plan, MemoryPool& gradient_pool, int state_buffers)
     : plan_(std::move(plan)),
       classes_(class_count(plan_.graph)),
       arena_(plan_.entries, private_pool_, gradient_pool, state_buffers) {}
+
+ConvolutionTable Replica::measure_convolutions(Phase phase, const std::string& folder) {
+    return measured_convolutions(*plan_.backend, plan_.graph, static_cast<int>(plan_.batch_per_replica), phase, arena_, folder);
+}
 
 void Replica::compile_training(int batch) {
     for (const auto& executor : training_) {

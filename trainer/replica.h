@@ -35,6 +35,10 @@ public:
     const ParameterArena& arena() const { return arena_; }
     int64_t classes() const { return classes_; }
 
+    // compute.autotune: measure. Both only before the first compile; measuring takes seconds and overwrites gradients.
+    ConvolutionTable measure_convolutions(Phase phase, const std::string& folder);
+    void use_convolutions(const ConvolutionTable& table) { plan_.backend->use_convolutions(table); }
+
     // Compiles for training with `batch` images, once per size; only before step 0.
     void compile_training(int batch);
     Executor& training(int batch);

@@ -13,6 +13,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/common_failure.h"
 #include "trainer/communication.h"
+#include "trainer/convolutions.h"
 #include "trainer/recipe.h"
 #include "trainer/replica.h"
 
@@ -48,11 +49,14 @@ EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const 
                                      {"the validation data", hash_hex(source.fingerprint())},
                                      {"the plan of tensors", hash_hex(replica.arena().plan_hash())}});
     in_common([&] { load_checkpoint_model(job.checkpoint, replica.backend(), replica.arena()); });
+    settle_convolutions(communicator, job.experiment, Phase::evaluation, replica);
+    replica.evaluation();
+    require_agreement(communicator, {convolutions_fact(replica)});
     Evaluator evaluator(source,
                         loader_options(job.experiment, pipeline_options(job.experiment, job.experiment.data.val),
                                        loader_threads(job.experiment, threads.compute_threads)),
                         replica.evaluation(), replica.classes(), communicator);
-    return evaluator.run(-1);
+    return evaluator.run(-1).value();
 }
 
 }  // namespace

@@ -21,10 +21,12 @@
 #include "trainer/agreement.h"
 #include "trainer/common_failure.h"
 #include "trainer/communication.h"
+#include "trainer/convolutions.h"
 #include "trainer/leader_task.h"
 #include "trainer/recipe.h"
 #include "trainer/resume.h"
 #include "trainer/sharded_update.h"
+#include "trainer/stack_dump.h"
 
 namespace lockstep {
 
@@ -123,8 +125,9 @@ NodeSharing* sharing_of(const Experiment& experiment, Communicator& communicator
 // The run proper, once the ranks are connected.
 class Run {
 public:
-    Run(const TrainingJob& job, Setup& setup, ReplicaPlan plan, Communicator& communicator)
+    Run(const TrainingJob& job, const StopSignals& signals, Setup& setup, ReplicaPlan plan, Communicator& communicator)
         : job_(job),
+          signals_(signals),
           experiment_(job.experiment),
           setup_(setup),
           communicator_(communicator),
@@ -144,14 +147,20 @@ public:
                           {{"the plan of tensors and buckets", hash_hex(plan_hash(replica_.arena(), reducer_.plan()))}});
         const Manifest manifest = in_common([&] { return find_start(); });
         if (sharding_) sharding_->take_over();
+        settle_convolutions(communicator_, experiment_, Phase::training, replica_);
         compile();
+        require_agreement(communicator_, {convolutions_fact(replica_)});
         const RunFacts facts = make_facts();
         if (job_.world.is_leader()) write_run_files();
         const auto recorder = Recorder::create(
             {.run_dir = experiment_.run.dir, .start_step = manifest.step, .tensorboard = experiment_.report.tensorboard}, facts);
         print_start(facts, manifest);
         const ExitCode code = train(manifest, *recorder);
-        recorder->flush();
+        try {
+            recorder->flush();
+        } catch (const DeviceError& error) {  // weights are worth more than records
+            log::warn_here("{}; the report will lack the last steps", error.what());
+        }
         communicator_.barrier({.what = "end of run", .step = manifest.total_steps});
         run_on_leader(communicator_, experiment_.comm.timeout_ms, "report", manifest.total_steps, [&] { report(); });
         return code;
@@ -199,6 +208,8 @@ private:
         optimizer_->restore_scalars(found.optimizer);
         start.step = found.step;
         start.interval = found.interval;
+        start.metrics = found.metrics;
+        resumed_ = true;
         describe_resume(found, checkpoint);
         return start;
     }
@@ -242,23 +253,42 @@ private:
         if (setup_.val) replica_.evaluation();
     }
 
+    // While a batch is late, the other ranks are told that this one is alive.
+    LoaderOptions patient(LoaderOptions options) {
+        options.while_waiting = [this] { communicator_.progress(); };
+        return options;
+    }
+
+    std::optional<AuditLog> open_audit(int64_t start_step) const {
+        if (!experiment_.run.audit) return std::nullopt;
+        run_on_leader(communicator_, experiment_.comm.timeout_ms, "audit log", start_step,
+                      [&] { prepare_audit(experiment_.run.dir, setup_.sampler->options(), start_step); });
+        return std::make_optional<AuditLog>(experiment_.run.dir, job_.world.rank, job_.world.size);
+    }
+
     ExitCode train(const Manifest& manifest, Recorder& recorder) {
         const int workers = loader_threads(experiment_, setup_.threads.compute_threads);
-        const auto loader =
-            make_train_loader(*setup_.train,
-                              {.sampler = setup_.sampler->options(),
-                               .rank = job_.world.rank,
-                               .world_size = job_.world.size,
-                               .start_step = manifest.step,
-                               .stop_step = manifest.total_steps},
-                              loader_options(experiment_, pipeline_options(experiment_, experiment_.data.train), workers));
+        const auto loader = make_train_loader(*setup_.train,
+                                              {.sampler = setup_.sampler->options(),
+                                               .rank = job_.world.rank,
+                                               .world_size = job_.world.size,
+                                               .start_step = manifest.step,
+                                               .stop_step = manifest.total_steps},
+                                              patient(training_loader_options(experiment_, workers)));
+        CheckpointSaver saver(checkpoints_, replica_, communicator_, sharding_ ? &*sharding_ : nullptr,
+                              {.async = experiment_.checkpoint.async,
+                               .timeout_ms = experiment_.comm.timeout_ms,
+                               .config_yaml = experiment_.resolved_yaml});
+        log::info("checkpoints: {}, from a copy of {:.2f} MB on rank 0",
+                  experiment_.checkpoint.async ? "written while training goes on" : "training waits for the disk",
+                  1e-6 * static_cast<double>(saver.snapshot_bytes()));
+        std::optional<AuditLog> audit_log = open_audit(manifest.step);
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
             evaluator = std::make_unique<Evaluator>(
-                *setup_.val, loader_options(experiment_, pipeline_options(experiment_, experiment_.data.val), workers),
+                *setup_.val, patient(loader_options(experiment_, pipeline_options(experiment_, experiment_.data.val), workers)),
                 replica_.evaluation(), replica_.classes(), communicator_);
         }
-        const StopSignals signals;
         TrainLoop loop({.experiment = experiment_,
                         .communicator = communicator_,
                         .replica = replica_,
@@ -269,11 +299,13 @@ private:
                         .reducer = reducer_,
                         .tree = tree_ ? &*tree_ : nullptr,
                         .sharding = sharding_ ? &*sharding_ : nullptr,
+                        .audit = audit_log ? &*audit_log : nullptr,
                         .recorder = recorder,
                         .evaluator = evaluator.get(),
-                        .checkpoints = checkpoints_,
-                        .signals = signals,
+                        .saver = saver,
+                        .signals = signals_,
                         .observer = job_.observer,
+                        .resumed = resumed_,
                         .manifest = manifest});
         const ExitCode code = loop.run();
         tell_bad_images(loader->statistics());
@@ -371,6 +403,7 @@ private:
     }
 
     const TrainingJob& job_;
+    const StopSignals& signals_;
     const Experiment& experiment_;
     Setup& setup_;
     Communicator& communicator_;
@@ -381,6 +414,7 @@ private:
     GradientReducer reducer_;
     std::optional<ShardedUpdate> sharding_;
     CheckpointFolder checkpoints_;
+    bool resumed_ = false;
     std::optional<FolderLock> folder_lock_;  // the leader's, from before the first look at run.dir to the end
 };
 
@@ -393,6 +427,9 @@ size_t common_bytes(const TrainingJob& job, const ReplicaPlan& plan) {
 }  // namespace
 
 ExitCode run_training(const TrainingJob& job) {
+    const StopSignals signals;  // from before the data is looked at: the loop's first question is whether to begin
+    const fs::path stacks = fs::path(job.experiment.run.dir) / "stacks";
+    const StackDump dump(stacks / fmt::format("rank-{}.txt", job.world.rank));
     for (const std::string& warning : job.experiment.warnings) log::warn("{}", warning);
     auto [setup, plan] = in_common(job.store, job.world, [&] {
         Setup made = set_up(job);
@@ -402,12 +439,19 @@ ExitCode run_training(const TrainingJob& job) {
     require_agreement(job.store, job.world, job.experiment.comm.start_timeout_ms, facts_to_agree_on(job.experiment, setup));
     const std::unique_ptr<Communicator> communicator = make_communicator(
         job.world, job.store, communicator_options(job.experiment, plan.gradient_bytes(), common_bytes(job, plan)));
+    std::optional<NodeProcesses> neighbours;
     std::optional<Run> run;
     try {
-        run.emplace(job, setup, std::move(plan), *communicator);
+        neighbours.emplace(*communicator);
+        run.emplace(job, signals, setup, std::move(plan), *communicator);
         return run->run();
     } catch (const CommonFailure& failure) {
         fail_together(*communicator, failure);
+    } catch (const CommError& error) {
+        if (neighbours) neighbours->ask_for_stacks();
+        log::info_here("what the threads of this node's ranks are doing is written to {}", stacks.string());
+        communicator->abort(error.what());
+        throw;
     } catch (const std::exception& error) {
         communicator->abort(error.what());  // before the replica goes, so that nobody waits for this rank
         throw;

@@ -56,8 +56,7 @@ std::span<float> ShardedUpdate::gradients_of(const Bucket& bucket) const {
 }
 
 // A slice travels as its bytes: nothing is added, so not even the sign of a zero changes.
-std::vector<Buffer> ShardedUpdate::gather_state(int64_t step) {
-    std::vector<Buffer> gathered;
+void ShardedUpdate::gather_state(int64_t step, const std::function<void(int index, std::span<const float> whole)>& take) {
     for (int index = 0; index < arena_.state_buffer_count(); ++index) {
         auto next = arena_.state(index).begin();
         for (size_t at = 0; at < plan_.size(); ++at) {
@@ -66,11 +65,8 @@ std::vector<Buffer> ShardedUpdate::gather_state(int64_t step) {
             node_.exchange_slices(gradients_of(plan_[at]),
                                   {.what = "optimizer state", .step = step, .bucket = static_cast<int32_t>(at)});
         }
-        if (!world_.is_leader()) continue;
-        gathered.push_back(private_pool_.allocate(arena_.gradients().size_bytes()));
-        std::ranges::copy(arena_.gradients(), gathered.back().f32().begin());
+        if (world_.is_leader()) take(index, arena_.gradients());
     }
-    return gathered;
 }
 
 }  // namespace lockstep

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,9 +41,9 @@ public:
     // This rank has updated its slices. Waits for the node's ranks: then all weights are new.
     void publish(int64_t step);
 
-    // Collective, between two steps: the whole optimizer state in the arena's layout, one buffer per state, on the leader of the
-    // job; nothing elsewhere. Uses the gradients' memory on the way.
-    std::vector<Buffer> gather_state(int64_t step);
+    // Collective, between two steps: the leader of the job gets each array of optimizer state whole, in the arena's layout, to
+    // `take` before it returns. Uses the gradients' memory on the way.
+    void gather_state(int64_t step, const std::function<void(int index, std::span<const float> whole)>& take);
 
     int64_t owned_count() const;  // floats that this rank owns, of the arena's total_count()
 

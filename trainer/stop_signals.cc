@@ -4,36 +4,33 @@
 
 #include <atomic>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace lockstep {
 
 namespace {
 
-// A signal handler can reach static storage only: this is the process's one mailbox for wishes to stop.
-std::atomic<int> strongest_wish{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a handler may not take locks");
+constexpr int64_t kSameWishNs = 500'000'000;
 
-StopRequest wish_of(int signal) {
-    switch (signal) {
-        case SIGINT:
-            return StopRequest::interrupt;
-        case SIGTERM:
-            return StopRequest::terminate;
-        default:
-            return StopRequest::requeue;
-    }
+// When each signal came first; 0: not yet. A handler can reach static storage only: this is the process's one mailbox for wishes to
+// stop.
+std::atomic<int64_t> interrupted_ns{0}, terminated_ns{0}, requeued_ns{0};
+static_assert(std::atomic<int64_t>::is_always_lock_free, "a handler may not take locks");
+
+std::atomic<int64_t>& first_time_of(int signal) {
+    if (signal == SIGINT) return interrupted_ns;
+    return signal == SIGTERM ? terminated_ns : requeued_ns;
 }
 
 extern "C" void note_signal(int signal) {
-    const int wish = static_cast<int>(wish_of(signal));
-    int present = strongest_wish.load();
-    if (signal == SIGINT && present == wish) _exit(static_cast<int>(ExitCode::kInterrupted));
-    while (present < wish && !strongest_wish.compare_exchange_weak(present, wish)) {
-    }
+    int64_t before_ns = 0;
+    if (first_time_of(signal).compare_exchange_strong(before_ns, now_ns()) || now_ns() - before_ns < kSameWishNs) return;
+    _exit(static_cast<int>(signal == SIGINT ? ExitCode::kInterrupted : ExitCode::kTerminated));
 }
 
 void install(int signal, struct sigaction* old) {
+    first_time_of(signal).store(0);
     struct sigaction action {};
     action.sa_handler = note_signal;
     action.sa_flags = SA_RESTART;
@@ -44,7 +41,6 @@ void install(int signal, struct sigaction* old) {
 }  // namespace
 
 StopSignals::StopSignals() {
-    strongest_wish.store(0);
     install(SIGINT, &old_interrupt_);
     install(SIGTERM, &old_terminate_);
     install(SIGUSR1, &old_requeue_);
@@ -56,6 +52,6 @@ StopSignals::~StopSignals() {
     sigaction(SIGUSR1, &old_requeue_, nullptr);
 }
 
-StopRequest StopSignals::request() const noexcept { return static_cast<StopRequest>(strongest_wish.load()); }
+bool StopSignals::requested() const noexcept { return interrupted_ns != 0 || terminated_ns != 0 || requeued_ns != 0; }
 
 }  // namespace lockstep

@@ -1,14 +1,14 @@
-// INT, TERM and USR1 as a wish that the next step carries to all ranks (trainer/control.h).
+// INT, TERM and USR1 as a wish to stop, which the next step carries to all ranks (trainer/control.h).
 #pragma once
 
 #include <csignal>
 
-#include "trainer/control.h"
-
 namespace lockstep {
 
 // Catches the three signals while it lives and restores the former handlers afterwards. One at a time per process. The handler only
-// sets a flag; a second INT ends the process at once with 130 and without a checkpoint.
+// notes the wish. The same signal once more, half a second later or more, ends the process at once and without a checkpoint: 130
+// after INT, else 143. (Sooner it is the same wish told twice: a scheduler signals every process, and the launcher passes on what
+// it gets.)
 class StopSignals {
 public:
     StopSignals();
@@ -16,7 +16,7 @@ public:
     StopSignals(const StopSignals&) = delete;
     StopSignals& operator=(const StopSignals&) = delete;
 
-    StopRequest request() const noexcept;  // the strongest wish so far
+    bool requested() const noexcept;
 
 private:
     struct sigaction old_interrupt_ {

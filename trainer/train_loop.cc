@@ -11,25 +11,13 @@
 #include "core/random.h"
 #include "nn/metrics.h"
 #include "trainer/common_failure.h"
-#include "trainer/leader_task.h"
+#include "trainer/data_metrics.h"
+#include "trainer/nan_origin.h"
+#include "trainer/replica_check.h"
 
 namespace lockstep {
 
 namespace {
-
-ExitCode exit_code_of(StopRequest stop) {
-    switch (stop) {
-        case StopRequest::interrupt:
-            return ExitCode::kInterrupted;
-        case StopRequest::terminate:
-            return ExitCode::kTerminated;
-        case StopRequest::requeue:
-            return ExitCode::kRequeue;
-        case StopRequest::none:
-            return ExitCode::kDone;
-    }
-    return ExitCode::kInternal;
-}
 
 std::string readable_duration(double seconds) {
     const auto whole = static_cast<int64_t>(std::ceil(seconds));
@@ -51,7 +39,8 @@ TrainLoop::TrainLoop(TrainParts parts)
       step_(parts_.manifest.step),
       total_steps_(parts_.manifest.total_steps),
       interval_(parts_.manifest.interval),
-      saved_step_(parts_.manifest.step) {
+      metrics_(parts_.manifest.metrics),
+      saved_step_(parts_.resumed ? step_ : -1) {
     spans_.reserve(most_spans_in_a_step(parts_.sampler));
 }
 
@@ -69,30 +58,81 @@ auto TrainLoop::timed(Span::Kind kind, Work&& work) {
     return work();
 }
 
+template <typename Work>
+void TrainLoop::record(Work&& work) {
+    try {
+        work();
+    } catch (const DeviceError& error) {
+        log::warn_here("{}; training goes on without further records", error.what());
+    }
+}
+
 ExitCode TrainLoop::run() {
     step_begin_ns_ = now_ns();
-    while (step_ < total_steps_) {
-        const StopRequest stop = make_step();
+    bool stop = catch_up();
+    while (!stop && step_ < total_steps_) {
+        stop = make_step();
         ++step_;
         metrics_.clear();
         if (step_ % parts_.experiment.train.log_every == 0 || step_ == total_steps_) write_training_metrics();
-        if (stop != StopRequest::none && step_ < total_steps_) {
-            save_checkpoint();
-            log::info("stopped on request after step {} with a checkpoint; the same command continues from there", step_ - 1);
-            return exit_code_of(stop);
+        if (due(parts_.experiment.train.check_replicas)) {
+            require_equal_replicas(parts_.communicator, parts_.replica.arena(), step_ - 1);
         }
-        if (parts_.evaluator != nullptr && due(parts_.experiment.train.eval_every)) evaluate();
-        if (due(parts_.experiment.checkpoint.every)) save_checkpoint();
+        if (!stop) stop = pause();
     }
+    if (stop && (step_ < total_steps_ || evaluation_is_owed())) return stop_here();
+    if (due(parts_.experiment.checkpoint.every)) save_checkpoint(true);
+    parts_.saver.finish();
     return ExitCode::kDone;
 }
 
-StopRequest TrainLoop::make_step() {
+// What a run that was stopped here has left to do before its next step. Returns whether a wish to stop has come since the start.
+bool TrainLoop::catch_up() {
+    if (evaluation_is_owed()) {
+        if (!evaluate()) return true;
+        saved_step_ = -1;  // a checkpoint with the evaluation's result takes the place of the one without
+        if (due(parts_.experiment.checkpoint.every)) save_checkpoint(step_ == total_steps_);
+    }
+    return agree_on_stop();
+}
+
+bool TrainLoop::evaluation_is_owed() const {
+    return parts_.evaluator != nullptr && step_ > 0 && due(parts_.experiment.train.eval_every) && metrics_.empty();
+}
+
+// Evaluation and checkpoint where they are due between two steps. Returns whether a wish to stop came meanwhile; an evaluation is
+// then left to the run that continues.
+bool TrainLoop::pause() {
+    const bool evaluates = parts_.evaluator != nullptr && due(parts_.experiment.train.eval_every);
+    const bool saves = due(parts_.experiment.checkpoint.every);
+    if (evaluates && !evaluate()) return true;
+    if (saves) save_checkpoint(step_ == total_steps_);
+    return (evaluates || saves) && agree_on_stop();
+}
+
+// Outside of steps, whose traffic carries the wish by itself.
+bool TrainLoop::agree_on_stop() {
+    float wishes = parts_.signals.requested() ? 1.0F : 0.0F;
+    parts_.communicator.allreduce(std::span(&wishes, 1), {.what = "wish to stop", .step = step_}).wait();
+    return wishes > 0.0F;
+}
+
+ExitCode TrainLoop::stop_here() {
+    save_checkpoint(true);
+    parts_.saver.finish();
+    log::info("stopped on request after {} steps with a checkpoint; the same command continues from there", step_);
+    return ExitCode::kRequeue;
+}
+
+bool TrainLoop::make_step() {
     spans_.clear();
     parts_.reducer.begin(step_);
-    const StepControl mine = run_micro_steps();
+    StepControl mine = run_micro_steps();
+    if (parts_.audit != nullptr) parts_.audit->write();  // before any rank can have made this step
+    mine.stop = parts_.signals.requested();
     write_control(parts_.replica.arena().control(), mine, rank_);
     timed(Span::Kind::finish_wait, [&] { parts_.reducer.finish(); });
+    own_loss_is_finite_ = mine.bad_rank < 0;
     const StepControl total = read_control(parts_.replica.arena().control(), parts_.communicator.world().size);
     update(total);
     finish_step(mine, total);
@@ -100,7 +140,7 @@ StopRequest TrainLoop::make_step() {
 }
 
 StepControl TrainLoop::run_micro_steps() {
-    StepControl mine{.stop = parts_.signals.request()};
+    StepControl mine;
     const int64_t step_in_epoch = step_ % parts_.sampler.steps_per_epoch();
     const World& world = parts_.communicator.world();
     const WorkerRange workers = parts_.sampler.workers_of_rank(step_in_epoch, rank_, world.size);
@@ -109,6 +149,7 @@ StepControl TrainLoop::run_micro_steps() {
         const std::optional<Batch> batch = timed(Span::Kind::data_wait, [&] { return parts_.loader.next(); });
         check(batch.has_value() && batch->worker == worker && batch->step_in_epoch == step_in_epoch,
               "the loader delivers the virtual workers of the sampler's plan");
+        if (parts_.audit != nullptr) parts_.audit->add(step_, *batch);
         const int64_t leaf = worker - workers.first;
         const bool last = leaf + 1 == leaves;
         run_micro_step(*batch, parts_.tree == nullptr && leaf > 0, last, mine);
@@ -133,6 +174,8 @@ void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, S
     const ForwardInput input{
         .images = batch.images,
         .labels = batch.labels,
+        .second_labels = batch.second_labels,
+        .second_share = batch.second_share,
         .dropout_key = RandomStream(parts_.experiment.run.seed, "dropout", static_cast<uint64_t>(step_), worker).next_u64()};
     const double loss_sum = timed(Span::Kind::forward, [&] { return executor.forward(input); });
     parts_.communicator.progress();
@@ -141,7 +184,9 @@ void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, S
     parts_.communicator.progress();
     mine.loss_sum += loss_sum;
     mine.images += batch.count;
-    mine.correct += count_top_k(executor.logits(), batch.labels, parts_.replica.classes(), 1);
+    // Of a mixture the label of the larger share counts.
+    const bool second = batch.second_share > 0.5F;
+    mine.correct += count_top_k(executor.logits(), second ? batch.second_labels : batch.labels, parts_.replica.classes(), 1);
     if (!std::isfinite(loss_sum)) mine.bad_rank = rank_;
 }
 
@@ -175,8 +220,10 @@ void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
                                                  : std::string("every loss is finite");
     const std::string tensor =
         bad_entry >= 0 ? parts_.replica.arena().entries()[static_cast<size_t>(bad_entry)].spec.name : std::string("none");
-    const std::string what =
-        fmt::format("step {}: {}; first tensor with a gradient that is NaN or infinite: {}", step_, loss, tensor);
+    const std::string mine = describe_origin(parts_.replica.arena(), parts_.reducer.own_health(), own_loss_is_finite_);
+    const std::string origin = combine_origins(gather_texts(parts_.communicator, mine, "where NaN began"));
+    const std::string what = fmt::format("step {}: {}; first tensor with a gradient that is NaN or infinite: {}; it began on {}",
+                                         step_, loss, tensor, origin);
     if (parts_.experiment.train.stop_on_nan) {
         throw CommonFailure(ExitCode::kDiverged,
                             fmt::format("{}; the step was not applied on any rank. Lower lr.base or lengthen lr.warmup", what));
@@ -186,12 +233,14 @@ void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
 
 void TrainLoop::finish_step(const StepControl& mine, const StepControl& total) {
     const int64_t end_ns = now_ns();
-    parts_.recorder.record_step({.step = step_,
-                                 .begin_ns = step_begin_ns_,
-                                 .end_ns = end_ns,
-                                 .images = mine.images,
-                                 .spans = spans_,
-                                 .buckets = parts_.reducer.records()});
+    record([&] {
+        parts_.recorder.record_step({.step = step_,
+                                     .begin_ns = step_begin_ns_,
+                                     .end_ns = end_ns,
+                                     .images = mine.images,
+                                     .spans = spans_,
+                                     .buckets = parts_.reducer.records()});
+    });
     interval_step_ns_ += end_ns - step_begin_ns_;
     interval_timed_images_ += total.images;
     step_begin_ns_ = end_ns;
@@ -220,7 +269,10 @@ void TrainLoop::write_training_metrics() {
         line.values.emplace_back("comm.cpu_s", usage.cpu_s);
         line.values.emplace_back("comm.wire_rounding", usage.wire_rounding);
     }
-    parts_.recorder.write_metrics(line);
+    const LoaderStatistics data = parts_.loader.statistics();
+    add_data_metrics(data_, data, seconds, line.values);
+    data_ = data;
+    record([&] { parts_.recorder.write_metrics(line); });
     const double seconds_per_image = seconds / std::max(1.0, static_cast<double>(interval_timed_images_));
     const double remaining_s =
         static_cast<double>(total_steps_ - step_) * static_cast<double>(parts_.experiment.batch.global) * seconds_per_image;
@@ -236,44 +288,33 @@ bool TrainLoop::due(const std::optional<Duration>& every) const {
     return step_ == total_steps_ || step_ % std::max<int64_t>(1, every->steps(parts_.sampler.steps_per_epoch())) == 0;
 }
 
-void TrainLoop::evaluate() {
+// False: stopped before its end.
+bool TrainLoop::evaluate() {
     const int64_t begin_ns = now_ns();
-    const EvaluationResult result = parts_.evaluator->run(step_ - 1);
+    const std::optional<EvaluationResult> whole = parts_.evaluator->run(step_ - 1, &parts_.signals);
+    if (!whole) return false;
+    const EvaluationResult& result = *whole;
     metrics_ = {{"val.loss", result.loss},
                 {"val.top1", result.top1},
                 {"val.top5", result.top5},
                 {"val.count", static_cast<double>(result.count)}};
     const double epoch = static_cast<double>(step_) / static_cast<double>(parts_.sampler.steps_per_epoch());
-    parts_.recorder.write_metrics({.step = step_ - 1, .epoch = epoch, .values = {metrics_.begin(), metrics_.end()}});
+    record([&] {
+        parts_.recorder.write_metrics({.step = step_ - 1, .epoch = epoch, .values = {metrics_.begin(), metrics_.end()}});
+    });
     log::info("evaluation after step {} epoch {:.2f}: loss {:.4f} top-1 {:.2f} % top-5 {:.2f} % of {} images", step_ - 1, epoch,
               result.loss, 100.0 * result.top1, 100.0 * result.top5, result.count);
     end_pause(Span::Kind::evaluation, begin_ns);
     if (parts_.observer != nullptr) parts_.observer->after_evaluation(step_ - 1, result);
+    return true;
 }
 
-void TrainLoop::save_checkpoint() {
+void TrainLoop::save_checkpoint(bool is_last) {
     if (saved_step_ == step_) return;  // resumed and stopped again at once
     const int64_t begin_ns = now_ns();
-    std::vector<Buffer> gathered;
-    if (parts_.sharding != nullptr) gathered = parts_.sharding->gather_state(step_ - 1);
-    run_on_leader(parts_.communicator, parts_.experiment.comm.timeout_ms, "checkpoint", step_ - 1, [&] {
-        const auto path = parts_.checkpoints.save({.manifest = present_manifest(),
-                                                   .backend = &parts_.replica.backend(),
-                                                   .arena = &parts_.replica.arena(),
-                                                   .states = whole_state(gathered),
-                                                   .config_yaml = parts_.experiment.resolved_yaml});
-        log::info("checkpoint {}", path.string());
-    });
+    parts_.saver.save(present_manifest(), is_last);
     saved_step_ = step_;
     end_pause(Span::Kind::checkpoint, begin_ns);
-}
-
-std::vector<std::span<const float>> TrainLoop::whole_state(const std::vector<Buffer>& gathered) const {
-    if (parts_.sharding == nullptr) return parts_.replica.arena().states();
-    const auto count = static_cast<size_t>(parts_.replica.arena().total_count());
-    std::vector<std::span<const float>> states;
-    for (const Buffer& buffer : gathered) states.push_back(buffer.f32().first(count));
-    return states;
 }
 
 void TrainLoop::end_pause(Span::Kind kind, int64_t begin_ns) {

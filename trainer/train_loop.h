@@ -11,7 +11,8 @@
 #include "optim/learning_rate.h"
 #include "optim/optimizer.h"
 #include "report/recorder.h"
-#include "trainer/checkpoint.h"
+#include "trainer/audit.h"
+#include "trainer/checkpoint_saver.h"
 #include "trainer/control.h"
 #include "trainer/evaluation.h"
 #include "trainer/gradient_reducer.h"
@@ -41,11 +42,13 @@ struct TrainParts {
     GradientReducer& reducer;
     GradientTree* tree = nullptr;       // run.reproducible: any_world
     ShardedUpdate* sharding = nullptr;  // optim.sharded: node
+    AuditLog* audit = nullptr;          // run.audit
     Recorder& recorder;
     Evaluator* evaluator = nullptr;  // null: no validation
-    const CheckpointFolder& checkpoints;
+    CheckpointSaver& saver;
     const StopSignals& signals;
     StepObserver* observer = nullptr;
+    bool resumed = false;  // the manifest is that of a checkpoint, and the replica is as it was there
     // Where the run stands and what stays the same in every checkpoint; step, metrics, optimizer and interval are filled per save.
     Manifest manifest;
 };
@@ -54,12 +57,18 @@ class TrainLoop {
 public:
     explicit TrainLoop(TrainParts parts);
 
-    // Until the last step, a stop request or an exception. Collective. Returns the code to exit with. Throws CommonFailure with the
+    // Until the last step, a wish to stop or an exception. Collective. Returns the code to exit with: kRequeue when it was stopped,
+    // which leaves a checkpoint of the step at which all ranks stopped. Throws CommonFailure with the
     // code of a diverged run when loss or gradient stops being finite; then no rank has applied that step.
     ExitCode run();
 
 private:
-    StopRequest make_step();
+    bool catch_up();
+    bool make_step();
+    bool pause();
+    bool agree_on_stop();
+    bool evaluation_is_owed() const;
+    ExitCode stop_here();
     StepControl run_micro_steps();
     void complete_tree(int64_t present);  // leaves of zeros for the virtual workers that a short step lacks
     void run_micro_step(const Batch& batch, bool accumulate, bool last, StepControl& mine);
@@ -69,11 +78,14 @@ private:
     void finish_step(const StepControl& mine, const StepControl& total);
     void write_training_metrics();
     bool due(const std::optional<Duration>& every) const;
-    void evaluate();
-    void save_checkpoint();
-    std::vector<std::span<const float>> whole_state(const std::vector<Buffer>& gathered) const;
+    bool evaluate();
+    void save_checkpoint(bool is_last);
     void end_pause(Span::Kind kind, int64_t begin_ns);
     Manifest present_manifest() const;
+
+    // Records and metrics are not worth a run: when the disk refuses them the recorder throws once and is silent from then on.
+    template <typename Work>
+    void record(Work&& work);
 
     // Times `work` as a span of the step's record.
     template <typename Work>
@@ -88,9 +100,11 @@ private:
     IntervalSums interval_;         // since the last metrics line
     int64_t interval_step_ns_ = 0;  // wall time of the interval's steps in this process, without pauses
     int64_t interval_timed_images_ = 0;
+    LoaderStatistics data_;  // at the last metrics line
     double gradient_norm_ = 0.0;
+    bool own_loss_is_finite_ = true;         // of this step on this rank
     std::map<std::string, double> metrics_;  // of an evaluation at this very step
-    int64_t saved_step_;                     // step of the newest checkpoint
+    int64_t saved_step_;                     // of the newest checkpoint; -1: none
 };
 
 }  // namespace lockstep

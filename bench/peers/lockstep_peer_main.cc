@@ -1,4 +1,5 @@
-// Lockstep in the allreduce benchmark. Settings: backend; algorithm; memory = segment (gradients born where the collectives are
+// Lockstep in the allreduce benchmark. Settings: backend; algorithm, as comm.algorithm, or `fastest`, which is auto under
+// run.reproducible: off; memory = segment (gradients born where the collectives are
 // fastest) or private (ordinary memory).
 #include <memory>
 #include <vector>
@@ -16,6 +17,16 @@ namespace {
 
 class LockstepAllreducer final : public Allreducer {
 public:
+    // As a run does it: links are measured at the start. The folder has no table that somebody has kept.
+    static PlanOptions plan_options(const ContestantPlan& plan) {
+        const std::string algorithm = plan.setting("algorithm");
+        const bool fastest = algorithm == "fastest";
+        return {.algorithm = fastest ? "auto" : algorithm,
+                .order = fastest ? SumOrder::any : SumOrder::of_one_world,
+                .probing = Probing::unknown,
+                .cache_folder = plan.folder};
+    }
+
     LockstepAllreducer(const ContestantPlan& plan, int rank) : meeting_(plan, rank) {
         const auto bytes = static_cast<size_t>(plan.buffer_count) * sizeof(float);
         const bool in_segment = plan.setting("memory") == "segment";
@@ -23,7 +34,7 @@ public:
                                           {.backend = plan.setting("backend"),
                                            .segment_bytes = in_segment ? bytes + kSlackBytes : size_t{0},
                                            .interface = plan.interface,
-                                           .plan = {.algorithm = plan.setting("algorithm")}});
+                                           .plan = plan_options(plan)});
         MemoryPool& pool = in_segment ? communicator_->gradient_pool() : private_pool_;
         buffer_ = pool.allocate(bytes);
     }

@@ -63,6 +63,7 @@ public:
         for (const std::string& name : empty_classes_) text += fmt::format(", class \"{}\" is empty", name);
         return text;
     }
+    std::string name(int64_t index) const override { return root_.native() + "/" + entries_.at(static_cast<size_t>(index)).name; }
     void read(int64_t index, Record& record) const override {
         const FolderEntry& entry = entries_.at(static_cast<size_t>(index));
         record.key = root_.native();

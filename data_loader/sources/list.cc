@@ -51,6 +51,7 @@ public:
     std::string description() const override {
         return fmt::format("image list {}: {} images, {} classes", path_.string(), entries_.size(), class_total_);
     }
+    std::string name(int64_t index) const override { return full_name(entries_.at(static_cast<size_t>(index))); }
     void read(int64_t index, Record& record) const override {
         const ImageListEntry& entry = entries_.at(static_cast<size_t>(index));
         record.key = entry.name.starts_with('/') ? "" : base_;

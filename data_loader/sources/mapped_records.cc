@@ -18,6 +18,10 @@ void MappedRecords::add(int64_t stored_label, std::span<const std::byte> image, 
     fingerprint_ = hash_bytes(numbers, sizeof numbers, fingerprint_);
 }
 
+std::string MappedRecords::name(int64_t index) const {
+    return fmt::format("{}:{}", file_of(index).path().native(), number_in_file(index));
+}
+
 void MappedRecords::read(int64_t index, Record& record) const {
     record.key.clear();
     fmt::format_to(std::back_inserter(record.key), "{}:{}", file_of(index).path().native(), number_in_file(index));

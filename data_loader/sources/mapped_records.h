@@ -18,7 +18,9 @@ public:
     int64_t class_total() const override { return labels_.total(std::ssize(names_)); }
     int32_t label(int64_t index) const override { return samples_.at(static_cast<size_t>(index)).label; }
     uint64_t fingerprint() const override { return fingerprint_; }  // of labels and sizes, in order
-    void read(int64_t index, Record& record) const override;        // the key is FILE:NUMBER
+    std::string name(int64_t index) const override;                 // FILE:NUMBER
+    void will_need(int64_t index) const override { MappedFile::will_need(samples_.at(static_cast<size_t>(index)).image); }
+    void read(int64_t index, Record& record) const override;  // the key is the name
 
 protected:
     explicit MappedRecords(const SourceOptions& options) : labels_(options), names_(options.class_names) {}

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "data_loader/idx.h"
+#include "data_loader/lmdb_file.h"
 #include "data_loader/sources/sources.h"
 #include "data_loader/tar.h"
 #include "data_loader/tfrecord.h"
@@ -18,6 +19,7 @@ std::string detect_folder(const SourceOptions& options) {
     if (find_mnist_images(path, true) || find_mnist_images(path, false)) return "mnist";
     if (has_cifar_files(path)) return "cifar_bin";
     if (!options.labels_path.empty()) return "flat";
+    if (fs::exists(path / "data.mdb")) return "lmdb";
     bool has_tar = false, has_tfrecord = false, has_mds = false;
     for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
         if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) return "folder";
@@ -49,12 +51,14 @@ std::string detect_source_kind(const SourceOptions& options) {
     const std::string extension = file.path().extension().string();
     if (extension == ".tar" || looks_like_tar(file.bytes())) return detect_tar(file);
     if (looks_like_idx_images(file.bytes())) return "mnist";
+    if (extension == ".mdb" || looks_like_lmdb(file.bytes())) return "lmdb";
+    if (extension == ".beton") return "beton";
     if (is_tfrecord_name(file.path().filename().string()) || looks_like_tfrecord(file.bytes())) return "tfrecord";
     if (extension == ".bin") return "cifar_bin";
     if (extension == ".txt" || extension == ".lst" || extension == ".list") return "list";
     throw DataError(
         fmt::format("{}: cannot tell what kind of data this is; set the source (folder, tar, webdataset, list, flat, "
-                    "tfrecord, mds, mnist, cifar_bin)",
+                    "tfrecord, mds, lmdb, beton, mnist, cifar_bin)",
                     options.path));
 }
 
@@ -65,10 +69,10 @@ std::unique_ptr<Source> open_source(const SourceOptions& options) {
         bool integer_labels = false;
     };
     static constexpr Row kRows[] = {
-        {"folder", open_folder_source},       {"tar", open_tar_source},         {"webdataset", open_webdataset_source, true},
-        {"list", open_list_source, true},     {"flat", open_flat_source, true}, {"tfrecord", open_tfrecord_source, true},
-        {"mds", open_mds_source, true},       {"mnist", open_mnist_source},     {"cifar_bin", open_cifar_source},
-        {"synthetic", open_synthetic_source},
+        {"folder", open_folder_source},   {"tar", open_tar_source},         {"webdataset", open_webdataset_source, true},
+        {"list", open_list_source, true}, {"flat", open_flat_source, true}, {"tfrecord", open_tfrecord_source, true},
+        {"mds", open_mds_source, true},   {"lmdb", open_lmdb_source, true}, {"beton", open_beton_source, true},
+        {"mnist", open_mnist_source},     {"cifar_bin", open_cifar_source}, {"synthetic", open_synthetic_source},
     };
     const std::string kind = options.kind == "auto" ? detect_source_kind(options) : options.kind;
     for (const Row& row : kRows) {
@@ -80,11 +84,15 @@ std::unique_ptr<Source> open_source(const SourceOptions& options) {
         if (options.coarse_labels && kind != "cifar_bin") {
             throw ConfigError(fmt::format("cifar100_labels=coarse: a {} source has none; set fine", kind));
         }
+        if (options.raw_colour != "bgr" && kind != "lmdb") {
+            throw ConfigError(fmt::format("raw_colour={}: only an lmdb source leaves it open; set bgr", options.raw_colour));
+        }
         return row.open(options);
     }
-    throw ConfigError(fmt::format(
-        "unknown data source \"{}\"; use auto, folder, tar, webdataset, list, flat, tfrecord, mds, mnist, cifar_bin or synthetic",
-        options.kind));
+    throw ConfigError(
+        fmt::format("unknown data source \"{}\"; use auto, folder, tar, webdataset, list, flat, tfrecord, mds, lmdb, beton, mnist, "
+                    "cifar_bin or synthetic",
+                    options.kind));
 }
 
 }  // namespace lockstep

@@ -21,6 +21,8 @@ std::unique_ptr<Source> open_list_source(const SourceOptions& options);
 std::unique_ptr<Source> open_flat_source(const SourceOptions& options);
 std::unique_ptr<Source> open_tfrecord_source(const SourceOptions& options);
 std::unique_ptr<Source> open_mds_source(const SourceOptions& options);
+std::unique_ptr<Source> open_lmdb_source(const SourceOptions& options);
+std::unique_ptr<Source> open_beton_source(const SourceOptions& options);
 std::unique_ptr<Source> open_mnist_source(const SourceOptions& options);
 std::unique_ptr<Source> open_cifar_source(const SourceOptions& options);
 std::unique_ptr<Source> open_synthetic_source(const SourceOptions& options);

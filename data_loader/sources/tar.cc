@@ -63,6 +63,13 @@ public:
         return fmt::format("tar {} with class folders: {} images, {} classes, {} other members ignored", file_.path().string(),
                            members_.size(), names_.size(), ignored_);
     }
+    std::string name(int64_t index) const override {
+        return file_.path().native() + ":" + members_.at(static_cast<size_t>(index)).name;
+    }
+    void will_need(int64_t index) const override {
+        const TarMember& member = members_.at(static_cast<size_t>(index));
+        MappedFile::will_need(file_.bytes().subspan(member.offset, member.size));
+    }
     void read(int64_t index, Record& record) const override {
         const TarMember& member = members_.at(static_cast<size_t>(index));
         record.key = file_.path().native();

@@ -112,6 +112,15 @@ public:
         return fmt::format("WebDataset {}: {} shards ({} with a side index), {} images, {} classes, {} other members ignored",
                            path_, shards_.size(), indexed_, size_, class_total_, ignored_);
     }
+    std::string name(int64_t index) const override {
+        const auto [shard, place] = find(index);
+        return fmt::format("{}:{}", shard->file.path().native(), shard->index.name(place));
+    }
+    void will_need(int64_t index) const override {
+        const auto [shard, place] = find(index);
+        const ShardEntry& entry = shard->index.entries()[place];
+        MappedFile::will_need(shard->file.bytes().subspan(entry.offset, entry.bytes));
+    }
     void read(int64_t index, Record& record) const override {
         const auto [shard, place] = find(index);
         const ShardEntry& entry = shard->index.entries()[place];

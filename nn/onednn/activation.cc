@@ -21,6 +21,10 @@ public:
     void forward(Compiler& compiler) override {
         input_ = compiler.op(op_).inputs[0];
         const Value source = compiler.output(input_);
+        if (compiler.applies_sigmoid(input_)) {
+            compiler.set_output(op_, source);
+            return;
+        }
         const auto phase = compiler.training() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
         forward_desc_ = {{phase, algorithm_, source.desc, alpha_, 0.0F}, Compiler::attributes(), compiler.library().engine};
         if (!differentiates_from_result(algorithm_)) compiler.keep(source);
@@ -32,6 +36,10 @@ public:
     }
 
     void backward(Compiler& compiler) override {
+        if (compiler.applies_sigmoid(input_)) {
+            compiler.pass_gradients(op_, input_);
+            return;
+        }
         const Gradient gradient = compiler.take_gradient(op_);
         const Value result = gradient.exclusive ? gradient.value : compiler.new_value(gradient.value.desc);
         const Backward::primitive_desc desc({algorithm_, gradient.value.desc, data_.desc, alpha_, 0.0F}, Compiler::attributes(),
@@ -49,12 +57,15 @@ private:
     Value data_;
 };
 
-// A ReLU whose producer applies it: the same tensor under a second name.
+// An op whose producer does its work: the same tensor under a second name.
 class FusedAwayPlan final : public OpPlan {
 public:
-    using OpPlan::OpPlan;
-    void forward(Compiler& compiler) override { compiler.set_output(op_, compiler.output(compiler.op(op_).inputs[0])); }
-    void backward(Compiler& compiler) override { compiler.pass_gradients(op_, compiler.op(op_).inputs[0]); }
+    FusedAwayPlan(int op, int input) : OpPlan(op), input_(input) {}
+    void forward(Compiler& compiler) override { compiler.set_output(op_, compiler.output(input_)); }
+    void backward(Compiler& compiler) override { compiler.pass_gradients(op_, input_); }
+
+private:
+    int input_;
 };
 
 // The factors are made in plain order, which every backend shares, then brought into the tensor's layout.
@@ -96,7 +107,7 @@ std::unique_ptr<OpPlan> make_activation(int op, dnnl::algorithm algorithm, float
     return std::make_unique<ActivationPlan>(op, algorithm, alpha);
 }
 
-std::unique_ptr<OpPlan> make_fused_away(int op) { return std::make_unique<FusedAwayPlan>(op); }
+std::unique_ptr<OpPlan> make_fused_away(int op, int input) { return std::make_unique<FusedAwayPlan>(op, input); }
 
 std::unique_ptr<OpPlan> make_dropout(int op, const DropoutOp& dropout) { return std::make_unique<DropoutPlan>(op, dropout); }
 

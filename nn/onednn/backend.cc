@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "nn/onednn/executor.h"
+#include "nn/onednn/measure_convolutions.h"
 
 namespace lockstep {
 
@@ -12,18 +13,29 @@ namespace {
 class OnednnBackend final : public Backend {
 public:
     explicit OnednnBackend(const BackendOptions& options)
-        : library_(std::make_shared<const Library>(options)), workspace_(std::make_shared<Workspace>()) {}
+        : library_(std::make_shared<const Library>(options)), workspace_(std::make_shared<Workspace>()), chooser_(options) {}
 
     std::string_view name() const override { return "onednn"; }
 
     std::vector<ParameterEntry> plan_parameters(const Graph& graph, int batch) override {
-        return Compiler(*library_, graph, batch, Phase::training, layouts_, nullptr).plan_parameters();
+        return Compiler(*library_, graph, batch, Phase::training, layouts_, chooser_, nullptr).plan_parameters();
     }
 
     std::unique_ptr<Executor> compile(const Graph& graph, int batch, Phase phase, ParameterArena& arena) override {
-        Compiled compiled = Compiler(*library_, graph, batch, phase, layouts_, &arena).compile();
-        return std::make_unique<OnednnExecutor>(library_, workspace_, std::move(compiled), graph, batch, phase);
+        return compile_with(chooser_, graph, batch, phase, arena);
     }
+
+    ConvolutionTable measure_convolutions(const Graph& graph, int batch, Phase phase, ParameterArena& arena,
+                                          const ConvolutionTable& known) override {
+        if (library_->options.autotune != Autotune::measure || library_->options.exact_convolution) return {};
+        ConvolutionChooser direct = ConvolutionChooser::always(ConvolutionCode::direct);
+        ConvolutionChooser winograd = ConvolutionChooser::always(ConvolutionCode::winograd);
+        return faster_convolutions(*compile_with(direct, graph, batch, phase, arena),
+                                   *compile_with(winograd, graph, batch, phase, arena), graph, known);
+    }
+
+    void use_convolutions(const ConvolutionTable& table) override { chooser_.use(table); }
+    ConvolutionTable convolutions() const override { return chooser_.chosen(); }
 
     void to_plain(const ParameterEntry& entry, std::span<const float> physical, std::span<float> plain) const override {
         check_sizes(entry, physical.size(), plain.size());
@@ -49,6 +61,12 @@ public:
     std::string description() const override { return library_->description(); }
 
 private:
+    std::unique_ptr<OnednnExecutor> compile_with(ConvolutionChooser& chooser, const Graph& graph, int batch, Phase phase,
+                                                 ParameterArena& arena) {
+        Compiled compiled = Compiler(*library_, graph, batch, phase, layouts_, chooser, &arena).compile();
+        return std::make_unique<OnednnExecutor>(library_, workspace_, std::move(compiled), graph, batch, phase);
+    }
+
     static MemoryDesc plain_like(const MemoryDesc& desc) { return plain_desc(desc.dims(), desc.data_type()); }
 
     static void check_sizes(const ParameterEntry& entry, size_t physical_count, size_t plain_count) {
@@ -68,6 +86,7 @@ private:
     std::shared_ptr<const Library> library_;  // shared with executors, which may outlive the backend
     std::shared_ptr<Workspace> workspace_;
     LayoutTable layouts_;
+    ConvolutionChooser chooser_;
 };
 
 }  // namespace

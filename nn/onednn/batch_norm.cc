@@ -59,7 +59,7 @@ void BatchNormPlan::forward(Compiler& compiler) {
     input_ = compiler.op(op_).inputs[0];
     channels_ = {compiler.shape(op_).channels};
     source_ = compiler.output(input_);
-    if (norm_.affine && uses_own_norm(compiler, source_.desc)) {
+    if (uses_own_norm(compiler, source_.desc)) {
         own_.emplace(op_, norm_);
         if (const int add = compiler.add_after_norm(op_); add >= 0) compiler.defer_norm(add, &*own_);
         own_->forward(compiler);

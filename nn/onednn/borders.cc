@@ -43,6 +43,7 @@ public:
         state.smoothing = loss_.label_smoothing;
         state.weight = loss_.weight;
         state.labels.resize(rows);
+        state.second_labels.resize(rows);
         state.losses.resize(rows);
         state.logits.resize(rows * classes);
         plain_ = plain_desc(compiler.dims(input_), dnnl::memory::data_type::f32);

@@ -46,8 +46,9 @@ std::string layouts_text(const Arguments& arguments) {
 
 }  // namespace
 
-Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena)
-    : library_(library), graph_(graph), batch_(batch), phase_(phase), layouts_(layouts), arena_(arena) {
+Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts,
+                   ConvolutionChooser& chooser, ParameterArena* arena)
+    : library_(library), graph_(graph), batch_(batch), phase_(phase), layouts_(layouts), chooser_(chooser), arena_(arena) {
     if (batch < 1) throw ConfigError(fmt::format("network '{}': the batch must be at least 1, not {}", graph.name, batch));
     validate(graph);
     shapes_ = infer_shapes(graph);
@@ -65,6 +66,7 @@ Compiler::Compiler(const Library& library, const Graph& graph, int batch, Phase 
     compiled_.program = std::make_unique<Program>();
     decide_fusion();
     decide_norms_before_adds();
+    decide_tails();
     plan_needs();
     for (int index = 0; index < static_cast<int>(op_count); ++index) plans_.push_back(make_op_plan(*this, index));
 }
@@ -74,6 +76,7 @@ Compiler::~Compiler() = default;
 // A ReLU that is the only consumer of an op which can apply it in the same pass is fused into that op.
 void Compiler::decide_fusion() {
     fused_relu_.resize(graph_.ops.size(), false);
+    applied_sigmoid_.resize(graph_.ops.size(), false);
     add_after_norm_.resize(graph_.ops.size(), -1);
     norm_before_add_.resize(graph_.ops.size(), nullptr);
     if (library_.options.fusion == Fusion::off) return;
@@ -99,6 +102,47 @@ void Compiler::decide_norms_before_adds() {
             break;
         }
     }
+}
+
+// In evaluation a convolution does the batch norm that is its only reader, an addition that is that one's only reader where the
+// other addend is there by then, and the ReLU behind; less where the library has no such code.
+void Compiler::decide_tails() {
+    tails_.resize(graph_.ops.size());
+    done_by_.resize(graph_.ops.size(), -1);
+    if (training() || library_.options.fusion != Fusion::all) return;
+    for (int index = 0; index < static_cast<int>(graph_.ops.size()); ++index) {
+        const auto* conv = std::get_if<ConvOp>(&op(index).attributes);
+        if (conv == nullptr) continue;
+        std::optional<InferenceTail>& tail = tails_[static_cast<size_t>(index)];
+        for (const bool with_addition : {true, false}) {
+            tail = possible_tail(index, with_addition);
+            if (tail && convolution_carries_tail(*this, index, *conv)) break;
+            tail.reset();
+        }
+        if (!tail) continue;
+        done_by_[static_cast<size_t>(tail->norm)] = index;
+        if (tail->addend) done_by_[static_cast<size_t>(only_reader(tail->norm))] = tail->norm;
+    }
+}
+
+std::optional<InferenceTail> Compiler::possible_tail(int conv, bool with_addition) const {
+    const int norm = only_reader(conv);
+    if (norm < 0 || !std::holds_alternative<BatchNormOp>(op(norm).attributes)) return std::nullopt;
+    InferenceTail tail{.norm = norm, .relu = has_fused_relu(norm)};
+    const int add = only_reader(norm);
+    if (!with_addition || add < 0 || !std::holds_alternative<AddOp>(op(add).attributes) || done_by(add) >= 0) return tail;
+    const std::vector<int>& inputs = op(add).inputs;
+    const int other = inputs[0] == norm ? inputs[1] : inputs[0];
+    if (other < conv) {
+        tail.addend = other;
+        tail.relu = has_fused_relu(add);
+    }
+    return tail;
+}
+
+int Compiler::only_reader(int index) const {
+    const std::vector<int>& readers = consumers_.at(static_cast<size_t>(index));
+    return readers.size() == 1 ? readers.front() : -1;
 }
 
 // Gradients flow only to ops that have parameters themselves or behind them.
@@ -137,7 +181,7 @@ Compiled Compiler::compile() {
     library_.use_threads();
     compile_forward();
     if (training()) compile_backward();
-    compiled_.program->finish();
+    compiled_.program->finish(library_.options.share_memory);
     return std::move(compiled_);
 }
 
@@ -194,6 +238,12 @@ LossState& Compiler::add_loss() {
 
 bool Compiler::has_fused_relu(int index) const { return fused_relu_.at(static_cast<size_t>(index)); }
 
+bool Compiler::feeds_sigmoid_only(int index) const {
+    const std::vector<int>& readers = consumers_.at(static_cast<size_t>(index));
+    return training() && library_.options.fusion == Fusion::all && readers.size() == 1 &&
+           std::holds_alternative<SigmoidOp>(op(readers.front()).attributes);
+}
+
 bool Compiler::feeds_loss(int index) const {
     const std::vector<int>& readers = consumers_.at(static_cast<size_t>(index));
     return std::any_of(readers.begin(), readers.end(),
@@ -208,6 +258,7 @@ dnnl::memory::dims Compiler::dims(int index) const {
 // --- activations
 
 void Compiler::set_output(int index, Value value) {
+    if (library_.options.plain_between_ops) value = as_layout(value, plain_desc(value.desc.dims(), value.desc.data_type()));
     if (value.buffer != Value::kElsewhere) {
         forward_readers_[static_cast<size_t>(value.buffer)] += static_cast<int>(consumers_.at(static_cast<size_t>(index)).size());
     }
@@ -224,6 +275,7 @@ bool Compiler::may_overwrite(const Value& value) const {
 }
 
 std::optional<MemoryDesc> Compiler::wanted_by_consumer(int index) {
+    if (library_.options.plain_between_ops) return std::nullopt;
     return plans_.at(static_cast<size_t>(consumers_.at(static_cast<size_t>(index)).front()))->wanted_input(*this);
 }
 
@@ -389,6 +441,24 @@ void Compiler::add_step(std::unique_ptr<Step> step, const std::vector<const Valu
     compiled_.program->add_step(std::move(step), current_op_);
 }
 
+ConvolutionCode Compiler::choose(ConvolutionPass pass, const WinogradShape& shape) {
+    compiled_.convolutions.push_back({convolution_key(pass, shape), compiled_.facts.size()});
+    return chooser_.choose(pass, shape);
+}
+
+void Compiler::add_convolution_step(std::unique_ptr<Step> step, std::string_view code, const std::vector<const Value*>& used,
+                                    const Value& scratch) {
+    compiled_.program->touch(scratch.buffer);
+    compiled_.scratch_bytes = std::max(compiled_.scratch_bytes, scratch.desc.get_size());
+    add_step(std::move(step), used);
+    StepFacts& facts = compiled_.facts.back();
+    facts.implementation = code;
+    facts.layout = fmt::format("{}, weights {}", layout_text(used[0]->desc), layout_text(used[1]->desc));
+    facts.flop = flop_of_op();
+}
+
+double Compiler::flop_of_op() const { return 2.0 * static_cast<double>(macs_[static_cast<size_t>(current_op_)]) * batch_; }
+
 void Compiler::reorder(const Value& from, const Value& to) {
     const dnnl::reorder::primitive_desc desc(library_.engine, from.desc, library_.engine, to.desc, attributes());
     run<dnnl::reorder>(desc, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
@@ -462,7 +532,17 @@ std::string Compiler::group_text() const {
     for (const int input : op(current_op_).inputs) {
         if (add_after_norm(input) == current_op_ && norm_before_add(current_op_) != nullptr) group = op(input).name + " + " + group;
     }
-    if (has_fused_relu(current_op_)) group += " + " + op(consumers_[static_cast<size_t>(current_op_)].front()).name;
+    if (has_fused_relu(current_op_) || applies_sigmoid(current_op_))
+        group += " + " + op(consumers_[static_cast<size_t>(current_op_)].front()).name;
+    if (const std::optional<InferenceTail>& after = tail(current_op_)) {
+        int top = after->norm;
+        group += " + " + op(top).name;
+        if (after->addend) {
+            top = consumers_[static_cast<size_t>(top)].front();
+            group += " + " + op(top).name;
+        }
+        if (after->relu) group += " + " + op(consumers_[static_cast<size_t>(top)].front()).name;
+    }
     return group == op(current_op_).name ? std::string() : group;
 }
 
@@ -476,7 +556,7 @@ void Compiler::note_primitive(const dnnl::primitive& primitive, std::string_view
     if (facts.is_reorder) facts.group.clear();
     if (kind == dnnl::primitive::kind::convolution || kind == dnnl::primitive::kind::deconvolution ||
         kind == dnnl::primitive::kind::inner_product) {
-        facts.flop = 2.0 * static_cast<double>(macs_[static_cast<size_t>(current_op_)]) * batch_;
+        facts.flop = flop_of_op();
     }
     for (const auto& [slot, value] : arguments) {
         if (slot != DNNL_ARG_SCRATCHPAD) facts.bytes += static_cast<double>(value.desc.get_size());

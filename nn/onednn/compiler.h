@@ -14,6 +14,7 @@
 
 #include "core/parameter_arena.h"
 #include "nn/graph.h"
+#include "nn/onednn/convolution_chooser.h"
 #include "nn/onednn/loss_state.h"
 #include "nn/onednn/program.h"
 
@@ -49,12 +50,27 @@ struct GradientParts {
     bool first_exclusive = false, second_exclusive = false;
 };
 
+// What evaluation does in the pass of a convolution (inference_tail.h).
+struct InferenceTail {
+    int norm = 0;               // the batch norm behind it
+    std::optional<int> addend;  // what the addition behind that adds
+    bool relu = false;          // behind all
+};
+
 struct GradientOutput {
     int slot = 0;  // DNNL_ARG_DIFF_...
     size_t entry = 0;
     MemoryDesc desc;  // in which the primitive writes it
     // How the arena's memory is seen where that is no plain or planned layout of the primitive's own dimensions.
     std::optional<MemoryDesc> arena = std::nullopt;
+};
+
+// A convolution that more than one code can compute, and the step with which its own steps begin; its last one is called
+// "convolution
+// ...", those before it are copies for it.
+struct ChosenConvolution {
+    std::string key;  // of a ConvolutionTable
+    size_t first_step = 0;
 };
 
 struct Compiled {
@@ -64,12 +80,14 @@ struct Compiled {
     int weight_reorders = 0;                         // copies of weights in another layout or type
     size_t scratch_bytes = 0;                        // the largest scratchpad of a primitive
     std::vector<StepFacts> facts;                    // of each step, forward first; op and kind are the executor's to fill in
+    std::vector<ChosenConvolution> convolutions;
 };
 
 class Compiler {
 public:
     // With `arena` null the compiler only plans: ops choose layouts and register them in `layouts`; nothing is created.
-    Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ParameterArena* arena);
+    Compiler(const Library& library, const Graph& graph, int batch, Phase phase, LayoutTable& layouts, ConvolutionChooser& chooser,
+             ParameterArena* arena);
     ~Compiler();
 
     Compiled compile();
@@ -88,7 +106,14 @@ public:
     int add_after_norm(int index) const { return add_after_norm_.at(static_cast<size_t>(index)); }
     NormPlan* norm_before_add(int index) const { return norm_before_add_.at(static_cast<size_t>(index)); }
     void defer_norm(int add, NormPlan* norm) { norm_before_add_.at(static_cast<size_t>(add)) = norm; }
+    const std::optional<InferenceTail>& tail(int index) const { return tails_.at(static_cast<size_t>(index)); }
+    // The input whose output is this op's too, because a convolution does its work; -1: none.
+    int done_by(int index) const { return done_by_.at(static_cast<size_t>(index)); }
     bool feeds_loss(int index) const;
+    bool feeds_sigmoid_only(int index) const;  // in training with compute.fusion = all
+    // A producer that applies the sigmoid behind it says so; the sigmoid's turn comes later and asks.
+    void apply_sigmoid(int index) { applied_sigmoid_.at(static_cast<size_t>(index)) = true; }
+    bool applies_sigmoid(int index) const { return applied_sigmoid_.at(static_cast<size_t>(index)); }
     dnnl::memory::dims dims(int index) const;  // (N, C, H, W)
 
     // Activations.
@@ -125,6 +150,11 @@ public:
     Value view(const Value& value, const MemoryDesc& desc);
     Value as_layout(const Value& value, const MemoryDesc& desc);  // the value itself, or a reordered copy
     void add_step(std::unique_ptr<Step> step, const std::vector<const Value*>& used);
+    // By which code a convolution's steps, which are added next, compute it.
+    ConvolutionCode choose(ConvolutionPass pass, const WinogradShape& shape);
+    // Of an own kernel. `used`: data, weights, result.
+    void add_convolution_step(std::unique_ptr<Step> step, std::string_view code, const std::vector<const Value*>& used,
+                              const Value& scratch);
     void reorder(const Value& from, const Value& to);
     template <typename Primitive>
     void run(const typename Primitive::primitive_desc& desc, const Arguments& arguments);
@@ -138,6 +168,9 @@ public:
 private:
     void decide_fusion();
     void decide_norms_before_adds();
+    void decide_tails();
+    std::optional<InferenceTail> possible_tail(int conv, bool with_addition) const;
+    int only_reader(int index) const;  // -1: none or several
     void plan_needs();
     void compile_forward();
     void compile_backward();
@@ -151,6 +184,7 @@ private:
     StepFacts& note_step();  // facts of the step about to be added
     void note_primitive(const dnnl::primitive& primitive, std::string_view code, const Arguments& arguments);
     std::string group_text() const;
+    double flop_of_op() const;  // of one direction
     std::unique_ptr<Step> copy_step(const Value& from, const Value& to);
     std::vector<Value> take_contributions(int index);
     void release(const Value& value);
@@ -162,14 +196,18 @@ private:
     const int batch_;
     const Phase phase_;
     LayoutTable& layouts_;
+    ConvolutionChooser& chooser_;
     ParameterArena* arena_;
 
     std::vector<FeatureShape> shapes_;
     std::vector<bool> active_;
     std::vector<std::vector<int>> consumers_;  // active ones
     std::vector<bool> fused_relu_;             // of a producer
+    std::vector<bool> applied_sigmoid_;        // of a producer
     std::vector<int> add_after_norm_;          // of a batch norm
     std::vector<NormPlan*> norm_before_add_;
+    std::vector<std::optional<InferenceTail>> tails_;  // of a convolution
+    std::vector<int> done_by_;
     std::vector<std::unique_ptr<OpPlan>> plans_;
     std::vector<ParameterEntry> entries_;
     std::vector<size_t> first_entry_;

@@ -1,4 +1,6 @@
+#include "nn/onednn/inference_tail.h"
 #include "nn/onednn/op_plans.h"
+#include "nn/onednn/winograd_steps.h"
 
 namespace lockstep::onednn {
 
@@ -19,9 +21,11 @@ public:
 
     void forward(Compiler& compiler) override;
     void backward(Compiler& compiler) override;
+    bool carries_tail(const Compiler& compiler);
 
 private:
     void prepare(const Compiler& compiler);
+    dnnl::primitive_attr forward_attributes(const Compiler& compiler) const;
     Layouts free_layouts(const Compiler& compiler) const;
     Forward::primitive_desc make_forward(const Compiler& compiler, const Layouts& layouts) const;
     Forward::primitive_desc free_forward(const Compiler& compiler) const { return make_forward(compiler, free_layouts(compiler)); }
@@ -31,12 +35,15 @@ private:
     void backward_weights(Compiler& compiler, const Value& gradient);
     void backward_data(Compiler& compiler, const Value& gradient);
     MemoryDesc bias_desc() const { return plain_desc({conv_.out_channels}, dnnl::memory::data_type::f32); }
+    bool takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result);
 
     ConvOp conv_;
     int input_ = 0;
     dnnl::memory::dims weight_dims_, strides_, dilates_, pad_begin_, pad_end_;
+    dnnl::primitive_attr attributes_ = Compiler::attributes();  // of forward
     Forward::primitive_desc forward_desc_;
     Value source_, weights_, result_;
+    std::optional<WinogradShape> winograd_;  // of the pass being added
 };
 
 // The library's dilation counts the pixels skipped.
@@ -50,6 +57,32 @@ void ConvolutionPlan::prepare(const Compiler& compiler) {
     strides_ = {conv_.stride_h, conv_.stride_w};
     dilates_ = {conv_.dilation_h - 1, conv_.dilation_w - 1};
     pad_begin_ = pad_end_ = {conv_.pad_h, conv_.pad_w};
+    attributes_ = forward_attributes(compiler);
+}
+
+// What forward does to its sums besides storing them.
+dnnl::primitive_attr ConvolutionPlan::forward_attributes(const Compiler& compiler) const {
+    dnnl::primitive_attr attributes = Compiler::attributes();
+    if (const std::optional<InferenceTail>& tail = compiler.tail(op_)) {
+        attributes.set_post_ops(post_ops_of(*tail, free_forward(compiler).dst_desc()));
+    } else if (compiler.has_fused_relu(op_)) {
+        dnnl::post_ops relu;
+        relu.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+        attributes.set_post_ops(relu);
+    }
+    return attributes;
+}
+
+// Whether the library runs the same code with the tail as without.
+bool ConvolutionPlan::carries_tail(const Compiler& compiler) {
+    const auto code = [&] {
+        const Forward::primitive_desc desc = free_forward(compiler);
+        return std::string(desc ? desc.impl_info_str() : "");
+    };
+    prepare(compiler);
+    const std::string with_tail = code();
+    attributes_ = Compiler::attributes();
+    return with_tail == code();
 }
 
 Layouts ConvolutionPlan::free_layouts(const Compiler& compiler) const {
@@ -58,19 +91,13 @@ Layouts ConvolutionPlan::free_layouts(const Compiler& compiler) const {
 }
 
 Forward::primitive_desc ConvolutionPlan::make_forward(const Compiler& compiler, const Layouts& layouts) const {
-    dnnl::primitive_attr attributes = Compiler::attributes();
-    if (compiler.has_fused_relu(op_)) {
-        dnnl::post_ops relu;
-        relu.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
-        attributes.set_post_ops(relu);
-    }
     const auto phase = compiler.training() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const auto algorithm = dnnl::algorithm::convolution_direct;
     const Forward::desc desc = conv_.bias ? Forward::desc(phase, algorithm, layouts.data, layouts.weights, bias_desc(),
                                                           layouts.result, strides_, dilates_, pad_begin_, pad_end_)
                                           : Forward::desc(phase, algorithm, layouts.data, layouts.weights, layouts.result, strides_,
                                                           dilates_, pad_begin_, pad_end_);
-    return {desc, attributes, compiler.library().engine, true};
+    return {desc, attributes_, compiler.library().engine, true};
 }
 
 BackwardWeights::primitive_desc ConvolutionPlan::make_backward_weights(const Compiler& compiler, const Layouts& layouts) const {
@@ -100,6 +127,13 @@ void ConvolutionPlan::plan_weight_layout(Compiler& compiler) {
     compiler.choose_layout(compiler.first_entry(op_), chosen);
 }
 
+// `source`, `result`: the layouts in which both, or their gradients, are at hand or wanted.
+bool ConvolutionPlan::takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result) {
+    if (compiler.planning()) return false;
+    winograd_ = winograd_shape(conv_, source, weights_.desc, result);
+    return winograd_ && compiler.choose(pass, *winograd_) == ConvolutionCode::winograd;
+}
+
 void ConvolutionPlan::forward(Compiler& compiler) {
     prepare(compiler);
     const Value& input = compiler.output(input_);
@@ -115,13 +149,25 @@ void ConvolutionPlan::forward(Compiler& compiler) {
             free);
     }
     source_ = compiler.as_layout(input, forward_desc_.src_desc());
+    const std::optional<InferenceTail>& tail = compiler.tail(op_);
     result_ = compiler.new_value(forward_desc_.dst_desc());
     weights_ = compiler.parameter_value(entry, weight_dims_);
-    Arguments arguments{{DNNL_ARG_SRC, source_},
-                        {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
-                        {DNNL_ARG_DST, result_}};
-    if (conv_.bias) arguments.emplace_back(DNNL_ARG_BIAS, compiler.parameter_value(entry + 1, {conv_.out_channels}));
-    compiler.run<Forward>(forward_desc_, arguments);
+    std::optional<Value> bias;
+    if (conv_.bias) bias = compiler.parameter_value(entry + 1, {conv_.out_channels});
+    // Winograd's tiles have no room for what is behind the convolution, beyond a ReLU.
+    if (!tail && takes_winograd(compiler, ConvolutionPass::forward, source_.desc, result_.desc)) {
+        add_winograd_forward(compiler, *winograd_, {source_, weights_, result_, bias}, compiler.has_fused_relu(op_));
+    } else {
+        Arguments arguments{{DNNL_ARG_SRC, source_},
+                            {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
+                            {DNNL_ARG_DST, result_}};
+        if (bias) arguments.emplace_back(DNNL_ARG_BIAS, *bias);
+        if (tail) {
+            const Arguments more = tail_arguments(compiler, *tail, forward_desc_.dst_desc());
+            arguments.insert(arguments.end(), more.begin(), more.end());
+        }
+        compiler.run<Forward>(forward_desc_, arguments);
+    }
     compiler.keep(source_);
     if (compiler.has_fused_relu(op_)) compiler.keep(result_);
     compiler.set_output(op_, result_);
@@ -138,6 +184,13 @@ void ConvolutionPlan::backward(Compiler& compiler) {
 
 void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient) {
     const size_t entry = compiler.first_entry(op_);
+    if (takes_winograd(compiler, ConvolutionPass::weight_gradient, source_.desc, gradient.desc)) {
+        std::optional<Value> bias_gradient;
+        if (conv_.bias) bias_gradient = compiler.parameter_gradient(entry + 1, bias_desc());
+        add_winograd_weight_gradient(compiler, *winograd_,
+                                     {source_, compiler.parameter_gradient(entry, weight_dims_), gradient, bias_gradient});
+        return;
+    }
     Layouts free = free_layouts(compiler);
     free.weights = any_desc(weight_dims_, dnnl::memory::data_type::f32);
     const MemoryDesc arena = compiler.parameter_desc(entry, weight_dims_);
@@ -154,8 +207,14 @@ void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient
 }
 
 void ConvolutionPlan::backward_data(Compiler& compiler, const Value& gradient) {
-    const Layouts free = free_layouts(compiler);
     const MemoryDesc wanted = compiler.gradient_desc(input_);
+    if (takes_winograd(compiler, ConvolutionPass::source_gradient, wanted, gradient.desc)) {
+        const Value source_gradient = compiler.new_value(wanted);
+        add_winograd_source_gradient(compiler, *winograd_, {source_gradient, weights_, gradient, std::nullopt});
+        compiler.contribute(input_, source_gradient);
+        return;
+    }
+    const Layouts free = free_layouts(compiler);
     const MemoryDesc arena = with_type(weights_.desc, compiler.library().activation_type());
     const auto make = [&](const Layouts& layouts) { return make_backward_data(compiler, layouts); };
     const auto desc = first_as_fast(
@@ -169,6 +228,10 @@ void ConvolutionPlan::backward_data(Compiler& compiler, const Value& gradient) {
 }
 
 }  // namespace
+
+bool convolution_carries_tail(const Compiler& compiler, int op, const ConvOp& conv) {
+    return ConvolutionPlan(op, conv).carries_tail(compiler);
+}
 
 std::unique_ptr<OpPlan> make_convolution(int op, const ConvOp& conv) { return std::make_unique<ConvolutionPlan>(op, conv); }
 

@@ -38,7 +38,7 @@ OnednnExecutor::OnednnExecutor(std::shared_ptr<const Library> library, std::shar
 // The block may have moved since this executor last ran, because another one was compiled.
 void OnednnExecutor::begin(const ForwardInput& input) {
     check(input.images.size() == input_count_, "images do not fill the executor's batch");
-    take_labels(input.labels);
+    take_labels(input);
     library_->use_threads();
     if (bound_to_ != workspace_->data()) {
         compiled_.program->bind(workspace_->data());
@@ -47,16 +47,25 @@ void OnednnExecutor::begin(const ForwardInput& input) {
     context_ = {.images = input.images.data(), .dropout_key = input.dropout_key};
 }
 
-void OnednnExecutor::take_labels(std::span<const int32_t> labels) {
+void OnednnExecutor::require_labels(std::span<const int32_t> labels, int32_t smallest) const {
     check(labels.size() == static_cast<size_t>(batch_), "labels do not fill the executor's batch");
-    const int32_t smallest = phase_ == Phase::training ? 0 : -1;
     for (const int32_t label : labels) {
         if (label < smallest || label >= static_cast<int64_t>(classes_)) {
             throw DataError(fmt::format("label {} is outside the network's {} classes; check the data set and model.num_classes",
                                         label, classes_));
         }
     }
-    for (const std::unique_ptr<LossState>& head : compiled_.losses) std::copy(labels.begin(), labels.end(), head->labels.begin());
+}
+
+void OnednnExecutor::take_labels(const ForwardInput& input) {
+    const bool mixed = !input.second_labels.empty();
+    require_labels(input.labels, phase_ == Phase::training ? 0 : -1);
+    if (mixed) require_labels(input.second_labels, 0);
+    for (const std::unique_ptr<LossState>& head : compiled_.losses) {
+        std::ranges::copy(input.labels, head->labels.begin());
+        if (mixed) std::ranges::copy(input.second_labels, head->second_labels.begin());
+        head->second_share = mixed ? input.second_share : 0.0F;
+    }
 }
 
 void OnednnExecutor::run(PlacedStep& placed, const RunContext& context) const {

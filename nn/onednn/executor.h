@@ -23,13 +23,15 @@ public:
     std::span<const float> losses() const override { return compiled_.losses.back()->losses; }
     MemoryUse memory() const override;
     std::vector<StepFacts> steps() const override { return compiled_.facts; }
+    const std::vector<ChosenConvolution>& convolutions() const { return compiled_.convolutions; }
     StepTimes time_steps(const ForwardInput& input) override;
     double time_alone(size_t step, int repeats) override;
     std::vector<PlannedBuffer> memory_plan() const override { return compiled_.program->planned_buffers(); }
 
 private:
     void begin(const ForwardInput& input);
-    void take_labels(std::span<const int32_t> labels);
+    void take_labels(const ForwardInput& input);
+    void require_labels(std::span<const int32_t> labels, int32_t smallest) const;
     void run(PlacedStep& placed, const RunContext& context) const;
     double sum_losses();
     void name_steps(const Graph& graph);

@@ -57,6 +57,9 @@ std::string layout_key(const ParameterEntry& entry) { return to_string(entry.spe
 Library::Library(const BackendOptions& backend_options)
     : engine(dnnl::engine::kind::cpu, 0), stream(engine), options(backend_options) {
     if (options.threads < 1) throw ConfigError(fmt::format("backend onednn: threads must be at least 1, not {}", options.threads));
+    if (options.plain_between_ops && options.fusion != Fusion::off) {
+        throw ConfigError("backend onednn: plain layouts between ops leave nothing to fuse; use fusion off with them");
+    }
     if (options.precision == Precision::bf16 && !supports_bf16(dnnl::get_effective_cpu_isa())) {
         throw DeviceError(
             fmt::format("backend onednn: precision bf16 needs AVX-512, this CPU has {}; use precision fp32 or another machine",
@@ -85,6 +88,20 @@ MemoryDesc plain_desc(const dnnl::memory::dims& dims, dnnl::memory::data_type ty
 
 MemoryDesc any_desc(const dnnl::memory::dims& dims, dnnl::memory::data_type type) {
     return {dims, type, dnnl::memory::format_tag::any};
+}
+
+MemoryDesc blocked_desc(const dnnl::memory::dims& dims, dnnl::memory::data_type type, int64_t block) {
+    check(block == 8 || block == 16, "blocks of 8 or 16 channels");
+    return {dims, type, block == 8 ? dnnl::memory::format_tag::nChw8c : dnnl::memory::format_tag::nChw16c};
+}
+
+std::optional<int64_t> channel_block(const MemoryDesc& desc) {
+    const bool known_type = desc.data_type() == dnnl::memory::data_type::f32 || desc.data_type() == dnnl::memory::data_type::bf16;
+    if (!known_type || desc.dims().size() != 4) return std::nullopt;
+    for (const int64_t block : {8, 16}) {
+        if (desc == blocked_desc(desc.dims(), desc.data_type(), block)) return block;
+    }
+    return std::nullopt;
 }
 
 MemoryDesc with_type(const MemoryDesc& desc, dnnl::memory::data_type type) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -31,6 +32,11 @@ struct Library {
 // (N, C, H, W), row-major.
 MemoryDesc plain_desc(const dnnl::memory::dims& dims, dnnl::memory::data_type type);
 MemoryDesc any_desc(const dnnl::memory::dims& dims, dnnl::memory::data_type type);
+
+// (N, C, H, W) with channels in blocks of 8 or 16, (N, C/block, H, W, block); and the block of such a layout, padding included,
+// empty for any other or a type that is neither f32 nor bf16.
+MemoryDesc blocked_desc(const dnnl::memory::dims& dims, dnnl::memory::data_type type, int64_t block);
+std::optional<int64_t> channel_block(const MemoryDesc& desc);
 
 // `desc`'s layout with the data type replaced.
 MemoryDesc with_type(const MemoryDesc& desc, dnnl::memory::data_type type);

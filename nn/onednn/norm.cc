@@ -9,9 +9,10 @@ namespace lockstep::onednn {
 
 namespace {
 
-float* floats(const Value& value) { return static_cast<float*>(value.memory.get_data_handle()); }
 void* data(const Value& value) { return value.memory.get_data_handle(); }
 void* data(const std::optional<Value>& value) { return value ? data(*value) : nullptr; }
+float* floats(const Value& value) { return static_cast<float*>(data(value)); }
+float* floats(const std::optional<Value>& value) { return static_cast<float*>(data(value)); }
 uint8_t* bits(const std::optional<Value>& value) { return static_cast<uint8_t*>(data(value)); }
 
 MemoryDesc bytes_desc(size_t bytes) {
@@ -20,11 +21,6 @@ MemoryDesc bytes_desc(size_t bytes) {
 MemoryDesc floats_desc(size_t count) {
     return {{static_cast<int64_t>(count)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }
-
-struct NormTensors {
-    Value source, scale, shift, mean, variance, scratch;
-    std::optional<Value> mask;
-};
 
 class NormForwardStep final : public Step {
 public:
@@ -36,6 +32,7 @@ public:
                               .addend = data(addend_),
                               .result = data(result_),
                               .mask = bits(tensors_.mask),
+                              .sigmoid = tensors_.activated.has_value(),
                               .scale = floats(tensors_.scale),
                               .shift = floats(tensors_.shift),
                               .mean = floats(tensors_.mean),
@@ -44,6 +41,7 @@ public:
                               .scratch = floats(tensors_.scratch)});
     }
     std::string_view name() const override {
+        if (tensors_.activated) return "batch norm, sigmoid";
         return addend_ ? "batch norm, add, ReLU" : tensors_.mask ? "batch norm, ReLU" : "batch norm";
     }
 
@@ -58,7 +56,8 @@ private:
 struct NormGradients {
     Value gradient;
     std::optional<Value> second, passed;
-    Value source_gradient, scale_gradient, shift_gradient;
+    Value source_gradient;
+    std::optional<Value> scale_gradient, shift_gradient;
 };
 
 class NormBackwardStep final : public Step {
@@ -71,6 +70,7 @@ public:
                                .gradient = data(gradients_.gradient),
                                .second_gradient = data(gradients_.second),
                                .mask = bits(tensors_.mask),
+                               .activated = data(tensors_.activated),
                                .passed = data(gradients_.passed),
                                .source_gradient = data(gradients_.source_gradient),
                                .scale = floats(tensors_.scale),
@@ -98,24 +98,30 @@ void use(std::vector<const Value*>& used, const std::optional<Value>& value) {
 }  // namespace
 
 std::optional<NormShape> norm_shape(const MemoryDesc& desc) {
-    using Tag = dnnl::memory::format_tag;
-    const bool known_type = desc.data_type() == dnnl::memory::data_type::f32 || desc.data_type() == dnnl::memory::data_type::bf16;
-    if (!known_type || desc.dims().size() != 4) return std::nullopt;
-    for (const auto& [tag, block] : {std::pair{Tag::nChw8c, int64_t{8}}, std::pair{Tag::nChw16c, int64_t{16}}}) {
-        const dnnl::memory::dims dims = desc.dims();
-        if (dims[1] % block != 0 || desc != MemoryDesc(dims, desc.data_type(), tag)) continue;
-        return NormShape{
-            .images = dims[0], .channels = dims[1], .pixels = dims[2] * dims[3], .block = block, .type = core_type(desc)};
-    }
-    return std::nullopt;
+    const std::optional<int64_t> block = channel_block(desc);
+    if (!block || desc.dims()[1] % *block != 0) return std::nullopt;
+    const dnnl::memory::dims dims = desc.dims();
+    return NormShape{.images = dims[0], .channels = dims[1], .pixels = dims[2] * dims[3], .block = *block, .type = core_type(desc)};
 }
 
 bool uses_own_norm(const Compiler& compiler, const MemoryDesc& source) {
     return compiler.training() && compiler.library().options.fusion == Fusion::all && norm_shape(source).has_value();
 }
 
-Value NormPlan::parameter(Compiler& compiler, Entry entry) const {
-    return compiler.parameter_value(compiler.first_entry(op_) + entry, {shape_.channels});
+std::optional<Value> NormPlan::parameter(Compiler& compiler, Entry entry) const {
+    if (!affine_) return std::nullopt;
+    return compiler.parameter_value(place(compiler, entry), {shape_.channels});
+}
+
+NormTensors NormPlan::tensors_with(Compiler& compiler, const Value& scratch) const {
+    return {.source = source_,
+            .mean = mean_,
+            .variance = variance_,
+            .scratch = scratch,
+            .scale = parameter(compiler, kScale),
+            .shift = parameter(compiler, kShift),
+            .mask = mask_,
+            .activated = activated_};
 }
 
 Value NormPlan::add_forward(Compiler& compiler, const std::optional<Value>& addend, bool relu) {
@@ -125,8 +131,11 @@ Value NormPlan::add_forward(Compiler& compiler, const std::optional<Value>& adde
     const Value scratch = compiler.new_value(floats_desc(shape_.scratch_floats()), "sums");
     compiler.keep(source_);
     const Value result = addend && compiler.may_overwrite(*addend) ? *addend : compiler.new_value(source_.desc);
-    const NormTensors tensors{source_, parameter(compiler, kScale), parameter(compiler, kShift), mean_, variance_, scratch, mask_};
-    std::vector<const Value*> used{&source_, &result, &tensors.scale, &tensors.shift, &mean_, &variance_, &scratch};
+    if (compiler.applies_sigmoid(op_)) activated_ = result;
+    const NormTensors tensors = tensors_with(compiler, scratch);
+    std::vector<const Value*> used{&source_, &result, &mean_, &variance_, &scratch};
+    use(used, tensors.scale);
+    use(used, tensors.shift);
     use(used, addend);
     use(used, mask_);
     compiler.add_step(std::make_unique<NormForwardStep>(shape_, epsilon_, tensors, addend, result), used);
@@ -140,9 +149,12 @@ void NormPlan::forward(Compiler& compiler) {
     if (compiler.add_after_norm(op_) >= 0) {
         compiler.keep(source_);
         compiler.set_output(op_, source_);  // nobody but the addition reads it, and that knows better
-    } else {
-        compiler.set_output(op_, add_forward(compiler, std::nullopt, compiler.has_fused_relu(op_)));
+        return;
     }
+    if (compiler.feeds_sigmoid_only(op_)) compiler.apply_sigmoid(op_);
+    const Value result = add_forward(compiler, std::nullopt, compiler.has_fused_relu(op_));
+    if (activated_) compiler.keep(result);
+    compiler.set_output(op_, result);
 }
 
 Value NormPlan::forward_with(Compiler& compiler, const Value& addend) {
@@ -151,7 +163,13 @@ Value NormPlan::forward_with(Compiler& compiler, const Value& addend) {
 
 // The gradients of `from`, through the ReLU, into the batch norm; what the ReLU lets pass goes to the addend too.
 std::optional<Value> NormPlan::add_backward(Compiler& compiler, int from, bool wants_passed) {
-    const GradientParts parts = compiler.take_gradient_in_two(from);
+    GradientParts parts;
+    if (activated_) {
+        const Gradient whole = compiler.take_gradient(from);
+        parts = {.first = whole.value, .first_exclusive = whole.exclusive};
+    } else {
+        parts = compiler.take_gradient_in_two(from);
+    }
     std::vector<Value> free;  // may be overwritten
     if (parts.first_exclusive) free.push_back(parts.first);
     if (parts.second_exclusive) free.push_back(*parts.second);
@@ -164,15 +182,17 @@ std::optional<Value> NormPlan::add_backward(Compiler& compiler, int from, bool w
     NormGradients gradients{.gradient = parts.first, .second = parts.second};
     if (wants_passed) gradients.passed = next_place();
     gradients.source_gradient = next_place();
-    const size_t first = compiler.first_entry(op_);
-    gradients.scale_gradient = compiler.parameter_gradient(first + kScale, {shape_.channels});
-    gradients.shift_gradient = compiler.parameter_gradient(first + kShift, {shape_.channels});
+    if (affine_) {
+        gradients.scale_gradient = compiler.parameter_gradient(place(compiler, kScale), {shape_.channels});
+        gradients.shift_gradient = compiler.parameter_gradient(place(compiler, kShift), {shape_.channels});
+    }
     const Value scratch = compiler.new_value(floats_desc(shape_.scratch_floats()), "sums");
-    const NormTensors tensors{source_, parameter(compiler, kScale), parameter(compiler, kShift), mean_, variance_, scratch, mask_};
+    const NormTensors tensors = tensors_with(compiler, scratch);
     std::vector<const Value*> used{&source_, &gradients.gradient, &gradients.source_gradient, &mean_, &variance_, &scratch};
     use(used, gradients.second);
     use(used, gradients.passed);
     use(used, mask_);
+    use(used, activated_);
     compiler.add_step(std::make_unique<NormBackwardStep>(shape_, epsilon_, tensors, gradients), used);
     compiler.contribute(input_, gradients.source_gradient);
     return gradients.passed;
@@ -188,9 +208,8 @@ void NormPlan::backward(Compiler& compiler) {
 }
 
 void NormPlan::finish_parameters(Compiler& compiler) {
-    const size_t first = compiler.first_entry(op_);
-    const StatisticsStep::Targets targets{compiler.parameter_gradient(first + kMean, {shape_.channels}),
-                                          compiler.parameter_gradient(first + kVariance, {shape_.channels})};
+    const StatisticsStep::Targets targets{compiler.parameter_gradient(place(compiler, kMean), {shape_.channels}),
+                                          compiler.parameter_gradient(place(compiler, kVariance), {shape_.channels})};
     compiler.add_step(std::make_unique<StatisticsStep>(mean_, variance_, targets, shape_.images, shape_.images * shape_.pixels),
                       {&mean_, &variance_});
     compiler.entries_done(op_);

@@ -15,7 +15,7 @@ struct Choose {
     Plan operator()(const LrnOp& lrn) const { return make_lrn(op, lrn); }
     Plan operator()(const BatchNormOp& norm) const { return make_batch_norm(op, norm); }
     Plan operator()(const ReluOp&) const {
-        if (compiler.has_fused_relu(compiler.op(op).inputs[0])) return make_fused_away(op);
+        if (compiler.has_fused_relu(compiler.op(op).inputs[0])) return make_fused_away(op, compiler.op(op).inputs[0]);
         return make_activation(op, dnnl::algorithm::eltwise_relu_use_dst_for_bwd, 0.0F);
     }
     Plan operator()(const LeakyReluOp& relu) const { return make_activation(op, dnnl::algorithm::eltwise_relu, relu.slope); }
@@ -33,6 +33,7 @@ struct Choose {
 }  // namespace
 
 std::unique_ptr<OpPlan> make_op_plan(const Compiler& compiler, int op) {
+    if (const int by = compiler.done_by(op); by >= 0) return make_fused_away(op, by);
     return std::visit(Choose{compiler, op}, compiler.op(op).attributes);
 }
 

@@ -10,6 +10,8 @@ namespace lockstep::onednn {
 std::unique_ptr<OpPlan> make_op_plan(const Compiler& compiler, int op);  // chooses among those below
 
 std::unique_ptr<OpPlan> make_input(int op);
+// Whether the convolution `op` does its tail (Compiler::tail) without becoming slower itself.
+bool convolution_carries_tail(const Compiler& compiler, int op, const ConvOp& conv);
 std::unique_ptr<OpPlan> make_convolution(int op, const ConvOp& conv);
 std::unique_ptr<OpPlan> make_deconvolution(int op, const DeconvOp& deconv);
 std::unique_ptr<OpPlan> make_lrn(int op, const LrnOp& lrn);
@@ -18,7 +20,7 @@ std::unique_ptr<OpPlan> make_batch_norm(int op, const BatchNormOp& norm);
 std::unique_ptr<OpPlan> make_pool(int op, const PoolOp& pool);
 std::unique_ptr<OpPlan> make_global_average_pool(int op);
 std::unique_ptr<OpPlan> make_activation(int op, dnnl::algorithm algorithm, float alpha);
-std::unique_ptr<OpPlan> make_fused_away(int op);  // a ReLU that its producer applies
+std::unique_ptr<OpPlan> make_fused_away(int op, int input);  // done by the op that makes `input`: the same tensor by another name
 std::unique_ptr<OpPlan> make_dropout(int op, const DropoutOp& dropout);
 std::unique_ptr<OpPlan> make_add(int op);
 std::unique_ptr<OpPlan> make_concat(int op);

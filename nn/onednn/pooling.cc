@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <utility>
 
+#include "nn/onednn/kernels/pooling.h"
 #include "nn/onednn/op_plans.h"
 #include "nn/onednn/steps.h"
 
@@ -51,6 +54,42 @@ private:
     OverhangFactors factors_;
 };
 
+// Our own pooling, one of its four forms.
+class PoolStep final : public Step {
+public:
+    enum class Work : uint8_t { max, max_gradient, average, average_gradient };
+
+    PoolStep(std::shared_ptr<const Pooling> pooling, Work work, Value from, Value to, std::optional<Value> winners)
+        : pooling_(std::move(pooling)), work_(work), from_(std::move(from)), to_(std::move(to)), winners_(std::move(winners)) {}
+
+    void run(const RunContext& /*context*/) override {
+        const void* from = from_.memory.get_data_handle();
+        void* to = to_.memory.get_data_handle();
+        auto* winners = winners_ ? static_cast<uint8_t*>(winners_->memory.get_data_handle()) : nullptr;
+        switch (work_) {
+            case Work::max:
+                return pooling_->max_forward(from, to, winners);
+            case Work::max_gradient:
+                return pooling_->max_backward(from, winners, to);
+            case Work::average:
+                return pooling_->average_forward(from, to);
+            case Work::average_gradient:
+                return pooling_->average_backward(from, to);
+        }
+    }
+    std::string_view name() const override {
+        constexpr std::array<std::string_view, 4> kNames{"max pooling", "max pooling gradient", "average pooling",
+                                                         "average pooling gradient"};
+        return kNames[static_cast<size_t>(work_)];
+    }
+
+private:
+    std::shared_ptr<const Pooling> pooling_;  // shared by forward and backward
+    Work work_;
+    Value from_, to_;
+    std::optional<Value> winners_;
+};
+
 class PoolPlan final : public OpPlan {
 public:
     // Without options: the average over the whole map.
@@ -60,6 +99,9 @@ public:
 
 private:
     void prepare(const Compiler& compiler);
+    std::shared_ptr<const Pooling> own_pooling(const Compiler& compiler, const MemoryDesc& source) const;
+    void own_forward(Compiler& compiler, const Value& source);
+    void own_backward(Compiler& compiler);
     bool divides_overhang(const Compiler& compiler) const;
     Value overhang_factors(Compiler& compiler, const MemoryDesc& layout) const;
     bool is_max() const { return pool_.kind == PoolOp::Kind::max; }
@@ -71,6 +113,9 @@ private:
     dnnl::memory::dims strides_, kernel_, pad_begin_, pad_end_;
     Forward::primitive_desc forward_desc_;
     Value argmax_, factors_;
+    std::shared_ptr<const Pooling> own_;  // null: the library pools
+    MemoryDesc source_desc_;
+    std::optional<Value> winners_;
 };
 
 void PoolPlan::prepare(const Compiler& compiler) {
@@ -111,9 +156,49 @@ Value PoolPlan::overhang_factors(Compiler& compiler, const MemoryDesc& layout) c
     return compiler.as_layout(plain, with_type(layout, dnnl::memory::data_type::f32));
 }
 
+// Null where our kernels do not know the layout or the size of the window.
+std::shared_ptr<const Pooling> PoolPlan::own_pooling(const Compiler& compiler, const MemoryDesc& source) const {
+    const std::optional<int64_t> block = channel_block(source);
+    if (!block || (is_max() && pool_.kernel_h * pool_.kernel_w > Pooling::kLargestWindow)) return nullptr;
+    const FeatureShape& in = compiler.shape(input_);
+    const FeatureShape& out = compiler.shape(op_);
+    return std::make_shared<const Pooling>(PoolShape{.planes = compiler.batch() * ((in.channels + *block - 1) / *block),
+                                                     .block = *block,
+                                                     .type = core_type(source),
+                                                     .rows = {in.height, out.height, pool_.kernel_h, pool_.stride_h, pool_.pad_h},
+                                                     .columns = {in.width, out.width, pool_.kernel_w, pool_.stride_w, pool_.pad_w},
+                                                     .count_padding = pool_.count_padding});
+}
+
+void PoolPlan::own_forward(Compiler& compiler, const Value& source) {
+    source_desc_ = source.desc;
+    const Value result = compiler.new_value(blocked_desc(compiler.dims(op_), source.desc.data_type(), *channel_block(source.desc)));
+    std::vector<const Value*> used{&source, &result};
+    if (compiler.training() && is_max()) {
+        winners_ = compiler.new_value({{physical_count(result.desc)}, dnnl::memory::data_type::u8, dnnl::memory::format_tag::a},
+                                      "winners");
+        used.push_back(&*winners_);
+    }
+    const auto work = is_max() ? PoolStep::Work::max : PoolStep::Work::average;
+    compiler.add_step(std::make_unique<PoolStep>(own_, work, source, result, winners_), used);
+    compiler.set_output(op_, result);
+}
+
+void PoolPlan::own_backward(Compiler& compiler) {
+    const Value gradient = compiler.take_gradient(op_).value;
+    const Value result = compiler.new_value(source_desc_);
+    std::vector<const Value*> used{&gradient, &result};
+    if (winners_) used.push_back(&*winners_);
+    const auto work = is_max() ? PoolStep::Work::max_gradient : PoolStep::Work::average_gradient;
+    compiler.add_step(std::make_unique<PoolStep>(own_, work, gradient, result, winners_), used);
+    compiler.contribute(input_, result);
+}
+
 void PoolPlan::forward(Compiler& compiler) {
     prepare(compiler);
     const Value& input = compiler.output(input_);
+    own_ = own_pooling(compiler, input.desc);
+    if (own_) return own_forward(compiler, input);
     const auto phase = compiler.training() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const MemoryDesc any_result = any_desc(compiler.dims(op_), input.desc.data_type());
     forward_desc_ = {{phase, algorithm_, input.desc, any_result, strides_, kernel_, pad_begin_, pad_end_},
@@ -135,6 +220,7 @@ void PoolPlan::forward(Compiler& compiler) {
 
 void PoolPlan::backward(Compiler& compiler) {
     if (!compiler.needs_gradient(input_)) return;
+    if (own_) return own_backward(compiler);
     Value gradient = compiler.take_gradient(op_).value;
     if (divides_overhang(compiler)) {
         const Value scaled = compiler.new_value(gradient.desc);

@@ -56,7 +56,13 @@ void Program::add_step(std::unique_ptr<Step> step, int op) {
 
 PlacedStep* Program::last_backward_step() { return backward_.empty() ? nullptr : &backward_.back(); }
 
-void Program::finish() { plan_ = plan_memory(lives_); }
+void Program::finish(bool share_memory) {
+    std::vector<BufferLife> lives = lives_;
+    if (!share_memory) {
+        for (BufferLife& life : lives) life = {.bytes = life.bytes, .first_use = 0, .last_use = next_step_};
+    }
+    plan_ = plan_memory(lives);
+}
 
 std::vector<PlannedBuffer> Program::planned_buffers() const {
     std::vector<PlannedBuffer> buffers;

@@ -82,8 +82,8 @@ public:
     bool in_backward() const { return in_backward_; }
     void touch(int buffer);  // the step added next uses it
     void add_step(std::unique_ptr<Step> step, int op);
-    PlacedStep* last_backward_step();  // null when there is none
-    void finish();                     // plans the memory
+    PlacedStep* last_backward_step();       // null when there is none
+    void finish(bool share_memory = true);  // plans the memory
 
     // --- afterwards
     void bind(std::byte* workspace);  // points all tensors into the block; cheap, allocates nothing

@@ -14,6 +14,13 @@ namespace {
 
 float* floats(const Value& value) { return static_cast<float*>(value.memory.get_data_handle()); }
 
+LossTargets targets_of(const LossState& state) {
+    return {.labels = state.labels,
+            .second_labels = state.second_labels,
+            .second_share = state.second_share,
+            .smoothing = state.smoothing};
+}
+
 }  // namespace
 
 AddStep::AddStep(Value out, Value a, Value b)
@@ -81,13 +88,13 @@ LossStep::LossStep(LossState& state, Value logits) : state_(state), logits_(std:
 
 void LossStep::run(const RunContext& /*context*/) {
     std::copy_n(floats(logits_), state_.logits.size(), state_.logits.data());
-    softmax_losses(state_.logits, state_.labels, state_.smoothing, state_.losses);
+    softmax_losses(state_.logits, targets_of(state_), state_.losses);
 }
 
 LossGradientStep::LossGradientStep(const LossState& state, Value gradient) : state_(state), gradient_(std::move(gradient)) {}
 
 void LossGradientStep::run(const RunContext& /*context*/) {
-    softmax_gradients(state_.logits, state_.labels, state_.smoothing, state_.weight, floats(gradient_));
+    softmax_gradients(state_.logits, targets_of(state_), state_.weight, floats(gradient_));
 }
 
 DropoutFactorsStep::DropoutFactorsStep(Value factors, int op, float probability)

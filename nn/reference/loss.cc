@@ -1,6 +1,6 @@
 // Softmax cross-entropy with label smoothing s over K classes: with p = softmax(logits) and target
-// t = (1 - s) [k = label] + s / K, loss = -sum t log p and d loss / d logit = p - t (arXiv:1512.00567, section 7), both times the
-// weight of an auxiliary loss.
+// t = (1 - s) ((1 - m) [k = label] + m [k = second label]) + s / K, m being the second label's share in a mixture of two images,
+// loss = -sum t log p and d loss / d logit = p - t (arXiv:1512.00567, section 7), both times the weight of an auxiliary loss.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -23,12 +23,17 @@ public:
           classes_(context_.input().shape.channels),
           smoothing_(op.label_smoothing),
           weight_(op.weight),
-          labels_(static_cast<size_t>(context_.output.batch)) {}
+          labels_(static_cast<size_t>(context_.output.batch)),
+          second_labels_(labels_.size()) {}
 
     void forward(const ForwardInput& input) override {
         std::ranges::copy(input.labels, labels_.begin());
+        const bool mixed = !input.second_labels.empty();
+        std::ranges::copy(mixed ? input.second_labels : input.labels, second_labels_.begin());
+        second_share_ = mixed ? input.second_share : 0.0;
         for (size_t image = 0; image < labels_.size(); ++image) {
-            require_label(image);
+            require_label(labels_, image);
+            require_label(second_labels_, image);
             context_.output.value[image] = labels_[image] == kNoImage ? 0.0F : static_cast<float>(weight_ * loss_of(image));
         }
     }
@@ -50,8 +55,8 @@ private:
         return rows.subspan(image * static_cast<size_t>(classes_), static_cast<size_t>(classes_));
     }
 
-    void require_label(size_t image) const {
-        const int32_t label = labels_[image];
+    void require_label(const std::vector<int32_t>& labels, size_t image) const {
+        const int32_t label = labels[image];
         if ((label >= 0 && label < classes_) || (label == kNoImage && context_.phase == Phase::evaluation)) return;
         throw DataError(fmt::format("label {} of image {} in the batch is outside 0..{}; check the labels or model.num_classes",
                                     label, image, classes_ - 1));
@@ -65,8 +70,10 @@ private:
     }
 
     double target(size_t image, size_t k) const {
-        const double on_label = static_cast<int32_t>(k) == labels_[image] ? 1.0 - smoothing_ : 0.0;
-        return on_label + smoothing_ / static_cast<double>(classes_);
+        const int32_t label = static_cast<int32_t>(k);
+        const double on_labels =
+            (label == labels_[image] ? 1.0 - second_share_ : 0.0) + (label == second_labels_[image] ? second_share_ : 0.0);
+        return (1.0 - smoothing_) * on_labels + smoothing_ / static_cast<double>(classes_);
     }
 
     double loss_of(size_t image) const {
@@ -85,7 +92,8 @@ private:
     int64_t classes_;
     double smoothing_;
     double weight_;
-    std::vector<int32_t> labels_;  // of the last forward
+    std::vector<int32_t> labels_, second_labels_;  // of the last forward
+    double second_share_ = 0.0;
 };
 
 }  // namespace

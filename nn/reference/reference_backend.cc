@@ -65,6 +65,8 @@ public:
     double forward(const ForwardInput& input) override {
         check(input.images.size() == activations_.front().value.size(), "forward: images do not fill the executor's batch");
         check(input.labels.size() == static_cast<size_t>(batch_), "forward: one label per image");
+        check(input.second_labels.empty() || input.second_labels.size() == input.labels.size(),
+              "forward: one second label per image");
         for (size_t op = 0; op < nodes_.size(); ++op) {
             if (active_[op]) nodes_[op]->forward(input);
         }

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes resize.txt and random_resized_crop.txt: what Pillow and torchvision answer (made with Debian 12's Pillow 9.4 and
+"""Writes resize.txt, resize_filters.txt and random_resized_crop.txt: what Pillow and torchvision answer (made with Debian 12's Pillow 9.4 and
 torchvision 0.14.1). The tests compare with these files and need no Python."""
 import os
 
@@ -32,6 +32,22 @@ def write_resize():
                 image = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
                 resized = np.asarray(image.resize((new_width, new_height), Image.BILINEAR))
                 print(width, height, channels, new_width, new_height, checksum(resized), file=out)
+
+
+def write_filters():
+    """Other filters, and a box whose borders lie inside pixels."""
+    filters = {"bilinear": Image.BILINEAR, "bicubic": Image.BICUBIC, "nearest": Image.NEAREST}
+    sizes = [(1, 1, 5, 3), (5, 3, 1, 1), (32, 32, 224, 224), (500, 33, 224, 224), (500, 375, 341, 256), (375, 500, 224, 224),
+             (640, 480, 7, 5), (301, 299, 300, 300), (17, 19, 23, 29), (224, 100, 224, 224)]
+    boxes = [(0.0, 0.0, 1.0, 1.0), (0.25, 0.5, 0.875, 0.9375)]  # shares of the sides: exact in binary, so are the borders
+    with open(os.path.join(FOLDER, "resize_filters.txt"), "w", encoding="ascii") as out:
+        for name, filter_id in filters.items():
+            for width, height, new_width, new_height in sizes:
+                for left, top, right, bottom in boxes if name != "nearest" else boxes[:1]:
+                    box = (left * width, top * height, right * width, bottom * height)
+                    image = Image.fromarray(picture(width, height, 3))
+                    resized = np.asarray(image.resize((new_width, new_height), filter_id, box))
+                    print(name, width, height, new_width, new_height, *box, checksum(resized), file=out)
 
 
 class Numbers:
@@ -69,5 +85,7 @@ def write_crops():
                 print(width, height, seed, *boxes[:4], checksum(boxes), file=out)
 
 
-write_resize()
-write_crops()
+if __name__ == "__main__":
+    write_resize()
+    write_filters()
+    write_crops()

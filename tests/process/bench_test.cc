@@ -89,6 +89,31 @@ TEST(UpdateBenchTest, PrintsTheThreeWaysAsOneObject) {
     for (const auto& way : json.at("ways")) EXPECT_GT(way.at("total_ms").at("median").get<double>(), 0.0) << way;
 }
 
+TEST(LoaderBenchTest, MeasuresAConfigurationOrASetAndWritesThePicture) {
+    const TemporaryFolder folder;
+    const std::string plot = (folder / "plot.svg").string();
+    const std::string pictures = LOCKSTEP_SOURCE "/tests/cases/sets/set101/train";
+    const Outcome set = run({program(), "bench", "loader", pictures, "--threads", "1,2", "--image-size", "16", "--images", "20",
+                             "--rounds", "2", "--plot", plot, "--json"},
+                            60.0);
+    ASSERT_EQ(set.exit_code, 0) << set.output;
+    const auto json = nlohmann::json::parse(set.output);
+    EXPECT_EQ(json.at("benchmark"), "loader");
+    EXPECT_EQ(json.at("images"), 20);
+    ASSERT_EQ(json.at("rows").size(), 8U);
+    EXPECT_EQ(json.at("output"), nlohmann::json::parse("[3, 16, 16]"));
+    EXPECT_TRUE(fs::exists(plot));
+
+    std::ofstream(folder / "x.yaml") << "model: {arch: resnet20, image_size: 32}\ndata: {train: {path: " << pictures
+                                     << ", pipeline: [{random_crop: {size: 32, pad: 4}}]}}\n";
+    const Outcome config =
+        run({program(), "bench", "loader", (folder / "x.yaml").string(), "data.mean=0.5", "--images", "20", "--rounds", "1"}, 60.0);
+    EXPECT_EQ(config.exit_code, 0) << config.output;
+    EXPECT_NE(config.output.find("libjpeg-turbo"), std::string::npos) << config.output;
+    const Outcome overridden = run({program(), "bench", "loader", pictures, "data.mean=0.5"}, 60.0);
+    EXPECT_EQ(overridden.exit_code, 2) << overridden.output;
+}
+
 TEST_F(AllreduceBenchTest, UnknownPeersAndSizesAreRefusedWithTheNearest) {
     const Outcome peer = bench({"--sizes", "4B", "--peers", "opnmpi"});
     EXPECT_EQ(peer.exit_code, 2) << peer.output;

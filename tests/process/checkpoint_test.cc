@@ -1,10 +1,14 @@
 // Resuming: which checkpoint is taken, that nothing of the run is lost, that nothing is read twice.
+#include <signal.h>
+
 #include <algorithm>
 #include <fstream>
 #include <set>
 #include <sstream>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include "core/files.h"
 #include "tests/process/job.h"
@@ -99,6 +103,100 @@ TEST_F(CheckpointRunTest, SamplesBeforeTheCheckpointAreNotDecodedAgain) {
     ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
     EXPECT_EQ(weights("resumed"), weights("whole"));
     EXPECT_EQ(run_job(2, options, "anew").exit_code, 3) << "the spoilt pictures are bad ones";
+}
+
+// A small file system of its own at a place, for the length of a test.
+class SmallDisk {
+public:
+    SmallDisk(fs::path place, uintmax_t bytes) : place_(std::move(place)) {
+        fs::create_directories(place_);
+        const std::string size = fmt::format("size={}", bytes);
+        is_there_ = run({"mount", "-t", "tmpfs", "-o", size, "none", place_.string()}).exit_code == 0;
+    }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+    ~SmallDisk() {
+        if (is_there_) run({"umount", place_.string()});
+    }
+    bool is_there() const { return is_there_; }
+    void fill() const {
+        std::ofstream file(place_ / "filler", std::ios::binary);
+        while (file.write(std::string(4096, 'x').data(), 4096).flush()) {
+        }
+    }
+    void make_room() const { fs::remove(place_ / "filler"); }
+
+private:
+    const fs::path place_;
+    bool is_there_ = false;
+};
+
+TEST_F(CheckpointRunTest, AFullDiskKeepsTheOldCheckpointsTellsOnceAndTheRunGoesOnUntilTheLastOne) {
+    const SmallDisk disk(fs::path(run_dir()) / "checkpoints", 4 << 20);
+    if (!disk.is_there()) GTEST_SKIP() << "file systems may not be mounted here";
+    Program program(job(2, {"train.duration=100000ep", "train.eval_every=never", "checkpoint.every=1it", "lr.schedule=constant"}),
+                    test_environment());
+    ASSERT_TRUE(eventually(30.0, [&] { return !newest_checkpoint(run_dir()).empty(); })) << program.output_so_far();
+    disk.fill();
+    ASSERT_TRUE(program.wait_for_output("was not written", 20.0)) << program.output_so_far();
+    const auto lines = metric("train.loss").size();
+    EXPECT_TRUE(eventually(20.0, [&] { return metric("train.loss").size() > lines + 3; })) << "the job stands still";
+    EXPECT_EQ(run({lockstep_program(), "checkpoint", "verify", run_dir()}).exit_code, 0);
+    EXPECT_EQ(count(program.output_so_far(), "was not written"), 1) << program.output_so_far();
+    EXPECT_THAT(program.output_so_far(), ::testing::ContainsRegex("not written[^\n]*checkpoints/[^\n]*No space left"));
+    disk.make_room();
+    ASSERT_TRUE(program.wait_for_output("checkpoints are written again", 20.0)) << program.output_so_far();
+    disk.fill();
+    const std::vector<pid_t> ranks = children_of(program.pid());
+    ASSERT_EQ(ranks.size(), 2U);
+    kill(ranks[1], SIGTERM);
+    const Outcome outcome = program.wait(20.0);
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.output;
+    EXPECT_TRUE(outcome.says("No space left")) << outcome.output;
+    EXPECT_EQ(run({lockstep_program(), "checkpoint", "verify", run_dir()}).exit_code, 0);
+}
+
+TEST_F(CheckpointRunTest, ALimitOfFileSizesIsARefusedCheckpointNotTheEnd) {
+    std::string limited = "ulimit -f 40; exec";  // blocks of 512 bytes
+    for (const std::string& word :
+         job(1, {"model.arch=resnet20", "train.duration=1it", "train.eval_every=never", "report.html=false"})) {
+        limited += " '" + word + "'";
+    }
+    const Outcome outcome = run({"sh", "-c", limited}, 30.0, test_environment());
+    EXPECT_EQ(outcome.exit_code, 4) << outcome.output;
+    EXPECT_TRUE(outcome.says("File too large")) << outcome.output;
+    EXPECT_TRUE(newest_checkpoint(run_dir()).empty());
+}
+
+TEST_F(CheckpointRunTest, ListVerifyShowAndDiffSpeakOfWhatIsThere) {
+    ASSERT_EQ(run_job(2, {"train.duration=2ep"}).exit_code, 0);
+    const auto command = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {lockstep_program(), "checkpoint"});
+        return run(words);
+    };
+    const Outcome list = command({"list", run_dir(), "--json"});
+    ASSERT_EQ(list.exit_code, 0) << list.output;
+    const auto rows = nlohmann::json::parse(list.output);
+    ASSERT_EQ(rows.size(), 2U);
+    EXPECT_EQ(rows[1].at("step"), 10);
+    EXPECT_EQ(rows[1].at("metrics").at("val.count"), 21);
+    EXPECT_TRUE(rows[0].at("best").get<bool>() != rows[1].at("best").get<bool>());
+    EXPECT_TRUE(command({"list", run_dir()}).says("<- best"));
+    const Outcome show = command({"show", run_dir(), "--json"});
+    EXPECT_EQ(nlohmann::json::parse(show.output).at("manifest").at("step"), 10);
+    EXPECT_TRUE(command({"show", run_dir()}).says("optimizer.safetensors"));
+    const std::string first = checkpoint("run", 5);
+    const Outcome diff = command({"diff", first, run_dir(), "--json", "--exit-code"});
+    EXPECT_EQ(diff.exit_code, 1);
+    EXPECT_FALSE(nlohmann::json::parse(diff.output).at("tensors").empty());
+    EXPECT_EQ(command({"diff", first, first, "--exit-code"}).exit_code, 0);
+    EXPECT_TRUE(command({"diff", first, first}).says("equal, bit for bit"));
+    std::ofstream(checkpoint("run", 10) / "model.safetensors", std::ios::app) << "x";
+    const Outcome verify = command({"verify", run_dir()});
+    EXPECT_EQ(verify.exit_code, 3);
+    EXPECT_TRUE(verify.says("damaged") && verify.says("model.safetensors") && verify.says("sound")) << verify.output;
+    EXPECT_EQ(command({"show", run_dir()}).exit_code, 3);
+    EXPECT_EQ(command({"list", (folder_ / "nothing").string()}).exit_code, 3);
 }
 
 }  // namespace

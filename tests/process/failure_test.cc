@@ -95,7 +95,7 @@ TEST_P(FailureTest, ARankThatIsStoppedForThreeSecondsIsWaitedFor) {
     EXPECT_TRUE(eventually(20.0, [&] { return metric_file_bytes() > bytes; })) << "the job stands still";
     program->signal(SIGTERM);
     const Outcome outcome = program->wait(10.0);
-    EXPECT_EQ(outcome.exit_code, 143) << outcome.output;
+    EXPECT_EQ(outcome.exit_code, 138) << outcome.output;
 }
 
 // Two nodes that lose each other: nothing is closed, nothing arrives any more.
@@ -145,6 +145,22 @@ TEST_F(StopTest, TheFlightRecordOfAStoppedRankIsWritten) {
     EXPECT_TRUE(outcome.says("rank 1 (pid")) << outcome.output;
     EXPECT_TRUE(outcome.says(run_dir() + "/flight_record.txt")) << outcome.output;
     EXPECT_NE(read_file(run_dir() + "/flight_record.txt").find("for bucket 0 of step"), std::string::npos);
+    EXPECT_TRUE(outcome.says(run_dir() + "/stacks")) << outcome.output;
+    for (const char* name : {"/stacks/rank-0.txt", "/stacks/rank-1.txt"}) {  // the stopped one answers when it is continued
+        EXPECT_THAT(read_file(run_dir() + name), ContainsRegex("thread [0-9]+ \\([^)]*, main\\)\n  [^\n]*lockstep")) << name;
+    }
+}
+
+TEST_F(StopTest, StacksAreWrittenOnRequestAndTrainingGoesOn) {
+    const auto program = training_job(2);
+    program->signal(SIGUSR2);
+    const std::string file = run_dir() + "/stacks/rank-1.txt";
+    ASSERT_TRUE(eventually(10.0, [&] { return fs::exists(file) && read_file(file).find("process") != std::string::npos; }));
+    EXPECT_THAT(read_file(file), ContainsRegex("TrainLoop"));
+    const auto bytes = metric_file_bytes();
+    EXPECT_TRUE(eventually(20.0, [&] { return metric_file_bytes() > bytes; })) << "the job stands still";
+    program->signal(SIGTERM);
+    EXPECT_EQ(program->wait(10.0).exit_code, 138);
 }
 
 TEST_F(StopTest, TermAndHangUpAndDoubleInterruptLeaveNothing) {
@@ -155,7 +171,7 @@ TEST_F(StopTest, TermAndHangUpAndDoubleInterruptLeaveNothing) {
     };
     // Another job of the same user, which nothing below may touch.
     Program bystander(job(1, kLong, "bystander"), test_environment());
-    for (const Case& item : {Case{SIGTERM, 1, {143}}, Case{SIGINT, 1, {130}}, Case{SIGINT, 2, {130}}, Case{SIGHUP, 1, {143}}}) {
+    for (const Case& item : {Case{SIGTERM, 1, {138}}, Case{SIGINT, 1, {130}}, Case{SIGINT, 2, {130}}, Case{SIGHUP, 1, {143}}}) {
         fs::remove_all(run_dir());
         const auto program = training_job(2);
         const std::vector<pid_t> ranks = children_of(program->pid());
@@ -173,7 +189,7 @@ TEST_F(StopTest, TermAndHangUpAndDoubleInterruptLeaveNothing) {
     EXPECT_TRUE(process_exists(bystander.pid()));
     EXPECT_EQ(children_of(bystander.pid()).size(), 1U) << bystander.output_so_far();
     bystander.signal(SIGTERM);
-    EXPECT_EQ(bystander.wait(10.0).exit_code, 143);
+    EXPECT_EQ(bystander.wait(10.0).exit_code, 138);
 }
 
 TEST_F(StopTest, AKilledLauncherTakesItsRanksAlong) {
@@ -191,7 +207,7 @@ TEST_F(StopTest, ASecondJobInTheSameFolderIsRefusedAndTheFirstGoesOn) {
     EXPECT_EQ(second.exit_code, 4) << second.output;
     EXPECT_NE(second.output.find("is in use: another job trains in this run.dir"), std::string::npos) << second.output;
     program->signal(SIGTERM);
-    EXPECT_EQ(program->wait(10.0).exit_code, 143);
+    EXPECT_EQ(program->wait(10.0).exit_code, 138);
 }
 
 TEST_F(StopTest, UserSignalToOneRankCheckpointsAndAsksForARequeue) {

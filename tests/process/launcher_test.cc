@@ -36,6 +36,24 @@ TEST_F(LauncherTest, TwoJobsAtOnceDoNotMeet) {
     EXPECT_EQ(weights("first"), weights("second"));
 }
 
+TEST_F(LauncherTest, DoctorClusterLooksOverTheMachinesOfAJob) {
+    const auto doctor = [](const std::vector<std::string>& words) {
+        std::vector<std::string> command{lockstep_program(), "run", "--nproc-per-node", "2", "--", "doctor", "cluster"};
+        command.insert(command.end(), words.begin(), words.end());
+        return run(command, 30.0, test_environment());
+    };
+    const Outcome machines = doctor({});
+    EXPECT_EQ(machines.exit_code, 0) << machines.output;
+    EXPECT_TRUE(machines.says("2 ranks on 1 node, started by lockstep")) << machines.output;
+    EXPECT_TRUE(machines.says("ready: 0 errors")) << machines.output;
+    const Outcome missing = doctor({tiny_config(), "data.train.path=/not/there.tar", "run.dir=" + run_dir()});
+    EXPECT_EQ(missing.exit_code, 4) << missing.output;
+    EXPECT_TRUE(missing.says("cannot read /not/there.tar: not there")) << missing.output;
+    EXPECT_EQ(count(missing.output, "not ready: 1 error, 0 warnings"), 2) << "by rank 0, and by the launcher at the end\n"
+                                                                          << missing.output;
+    EXPECT_FALSE(std::filesystem::exists(run_dir())) << "a preflight leaves nothing behind";
+}
+
 TEST_F(LauncherTest, ATakenPortIsNamedWithinFiveSeconds) {
     const HeldPort held;
     const std::string port = std::to_string(held.port());
@@ -190,7 +208,7 @@ TEST_F(LauncherTest, OfTwoJobsWithOneExplicitPortTheSecondIsRefusedAndTheFirstGo
     EXPECT_TRUE(second.says(port)) << second.output;
     EXPECT_TRUE(process_exists(first.pid()));
     first.signal(SIGTERM);
-    EXPECT_EQ(first.wait(10.0).exit_code, 143);
+    EXPECT_EQ(first.wait(10.0).exit_code, 138);
     Program third(with_port("third"), test_environment());  // the port is free again
     EXPECT_TRUE(third.wait_for_output("step 2/", 30.0)) << third.output_so_far();
     third.signal(SIGTERM);

@@ -39,9 +39,23 @@ TestBatch random_batch(const Graph& graph, int batch, uint64_t seed) {
     return result;
 }
 
+namespace {
+
+std::unique_ptr<Backend> backend_for(const TestNetworkOptions& options) {
+    auto backend =
+        make_backend(options.backend, {.threads = options.threads,
+                                       .fusion = options.fusion,
+                                       .autotune = options.convolutions.codes.empty() ? Autotune::heuristic : Autotune::measure,
+                                       .exact_convolution = options.exact});
+    backend->use_convolutions(options.convolutions);
+    return backend;
+}
+
+}  // namespace
+
 TestNetwork::TestNetwork(Graph graph, const TestNetworkOptions& options)
     : graph_(std::move(graph)),
-      backend_(make_backend(options.backend, {.threads = options.threads, .fusion = options.fusion})),
+      backend_(backend_for(options)),
       arena_(backend_->plan_parameters(graph_, options.batch), pool_, pool_, options.state_buffers),
       training_(backend_->compile(graph_, options.batch, Phase::training, arena_)),
       batch_(random_batch(graph_, options.batch, options.seed)) {

@@ -18,6 +18,8 @@ struct TestNetworkOptions {
     uint64_t seed = 1;
     int state_buffers = 0;  // of an optimizer
     Fusion fusion = Fusion::all;
+    bool exact = false;             // compute.exact_convolution
+    ConvolutionTable convolutions;  // not empty: followed, as if measured
 };
 
 struct TestBatch {

@@ -158,6 +158,8 @@ void add_up(const Pieces& pieces, const NormShape& shape, int64_t block, const f
 
 double inverse_deviation(float variance, float epsilon) { return 1.0 / std::sqrt(static_cast<double>(variance) + epsilon); }
 
+double scale_at(const float* scale, int64_t channel) { return scale == nullptr ? 1.0 : scale[channel]; }
+
 void put(float& target, double value, bool accumulate) { target = (accumulate ? target : 0.0F) + static_cast<float>(value); }
 
 }  // namespace
@@ -168,6 +170,7 @@ void norm_forward(const NormShape& shape, const NormForward& forward) {
     const Pieces pieces(shape);
     const Scratch scratch = scratch_of(shape, pieces, forward.scratch);
     float* const gains = scratch.coefficients;
+    float* const shifts = gains + shape.channels;
     const bool past_caches = goes_past_caches(shape, forward.result);
     const auto piece_of = [&](int64_t index) {
         Piece piece;
@@ -179,7 +182,8 @@ void norm_forward(const NormShape& shape, const NormForward& forward) {
         piece.mask = bits_at(forward.mask, element);
         piece.mean = forward.mean + channel;
         piece.gain = gains + channel;
-        piece.shift = forward.shift + channel;
+        piece.sigmoid = forward.sigmoid;
+        piece.shift = shifts + channel;
         piece.sums = scratch.sums + index * 2 * shape.block;
         piece.past_caches = past_caches;
         return piece;
@@ -188,7 +192,8 @@ void norm_forward(const NormShape& shape, const NormForward& forward) {
         const int64_t channel = block * shape.block;
         merge_statistics(pieces, shape, block, scratch.sums, forward.mean + channel, forward.variance + channel);
         for (int64_t c = channel; c < channel + shape.block; ++c) {
-            gains[c] = static_cast<float>(forward.scale[c] * inverse_deviation(forward.variance[c], forward.epsilon));
+            gains[c] = static_cast<float>(scale_at(forward.scale, c) * inverse_deviation(forward.variance[c], forward.epsilon));
+            shifts[c] = forward.shift == nullptr ? 0.0F : forward.shift[c];
         }
     };
     two_sweeps(
@@ -213,6 +218,7 @@ void norm_backward(const NormShape& shape, const NormBackward& backward) {
         piece.result = at(shape, backward.source_gradient, element);
         piece.passed = at(shape, backward.passed, element);
         piece.mask = bits_at(backward.mask, element);
+        piece.activated = at(shape, backward.activated, element);
         piece.mean = backward.mean + channel;
         piece.gain = gains + channel;
         piece.slope = slopes + channel;
@@ -229,9 +235,11 @@ void norm_backward(const NormShape& shape, const NormBackward& backward) {
             const int64_t c = block * shape.block + lane;
             const double gradient = gradients[static_cast<size_t>(lane)], product = products[static_cast<size_t>(lane)];
             const double inverse = inverse_deviation(backward.variance[c], backward.epsilon);
-            put(backward.shift_gradient[c], gradient, backward.accumulate);
-            put(backward.scale_gradient[c], product * inverse, backward.accumulate);
-            const double gain = backward.scale[c] * inverse;
+            if (backward.scale != nullptr) {
+                put(backward.shift_gradient[c], gradient, backward.accumulate);
+                put(backward.scale_gradient[c], product * inverse, backward.accumulate);
+            }
+            const double gain = scale_at(backward.scale, c) * inverse;
             gains[c] = static_cast<float>(gain);
             slopes[c] = static_cast<float>(-gain * inverse * inverse * product / count);
             constants[c] = static_cast<float>(-gain * gradient / count);

@@ -1,5 +1,5 @@
-// Batch norm in training, with what stands around it in one pass: the shortcut's addition and the ReLU. For tensors whose channels
-// lie in blocks of 8 or 16, (N, C/block, H, W, block), f32 or bf16 (arithmetic is fp32), C a multiple of the block.
+// Batch norm in training, with what stands around it in one pass: the shortcut's addition and the ReLU, or a sigmoid. For tensors
+// whose channels lie in blocks of 8 or 16, (N, C/block, H, W, block), f32 or bf16 (arithmetic is fp32), C a multiple of the block.
 //
 // With x (N, C, H, W), M = N H W and, per channel,
 //     mean = sum(x) / M,  variance = sum((x - mean)^2) / M,  gain = scale / sqrt(variance + epsilon)
@@ -7,6 +7,7 @@
 // where the ReLU let pass, else 0,
 //     d shift = sum(g),  d scale = sum(g (x - mean)) / sqrt(variance + epsilon),  d addend = g,
 //     d x = gain (g - d shift / M - (x - mean) d scale / (M sqrt(variance + epsilon))).
+// With a sigmoid y = sigmoid((x - mean) gain + shift), and g is the gradient of y times y (1 - y).
 // (Ioffe and Szegedy, arXiv:1502.03167, section 3.)
 //
 // Each is two sweeps over the data: sums, then results. A thread does both for one block of channels before the next, so that the
@@ -36,10 +37,11 @@ struct NormForward {
     const void* addend = nullptr;  // null: nothing is added
     void* result = nullptr;        // may be `addend`
     uint8_t* mask = nullptr;       // written: where the ReLU lets pass; null: no ReLU
-    const float* scale = nullptr;  // all per-channel arrays: C
-    const float* shift = nullptr;
-    float* mean = nullptr;      // written
-    float* variance = nullptr;  // written, biased
+    bool sigmoid = false;          // applied; with neither addend nor mask
+    const float* scale = nullptr;  // all per-channel arrays: C; null: 1
+    const float* shift = nullptr;  // null: 0
+    float* mean = nullptr;         // written
+    float* variance = nullptr;     // written, biased
     float epsilon = 0.0F;
     float* scratch = nullptr;
 };
@@ -50,12 +52,13 @@ struct NormBackward {
     const void* gradient = nullptr;
     const void* second_gradient = nullptr;  // added to `gradient`; null: none
     const uint8_t* mask = nullptr;          // null: no ReLU
+    const void* activated = nullptr;        // the forward result of a sigmoid; null: no sigmoid
     void* passed = nullptr;                 // written: g, for the addend; null: nobody wants it. May be one of the gradients
     void* source_gradient = nullptr;        // may be one of the gradients, but not `passed`
-    const float* scale = nullptr;
+    const float* scale = nullptr;           // null: 1
     const float* mean = nullptr;
     const float* variance = nullptr;
-    float* scale_gradient = nullptr;  // written, or added to when `accumulate`
+    float* scale_gradient = nullptr;  // written, or added to when `accumulate`; null as is `scale`
     float* shift_gradient = nullptr;
     bool accumulate = false;
     float epsilon = 0.0F;

@@ -18,9 +18,11 @@ struct Piece {
     const void* other = nullptr;  // forward: the addend; backward: the second gradient; null: none
     const void* gradient = nullptr;
     void* result = nullptr;
-    void* passed = nullptr;       // null: none
-    uint8_t* mask = nullptr;      // a bit per element, planes as far apart as the data's; null: no ReLU
-    const float* mean = nullptr;  // the block's own
+    void* passed = nullptr;           // null: none
+    uint8_t* mask = nullptr;          // a bit per element, planes as far apart as the data's; null: no ReLU
+    bool sigmoid = false;             // forward: applied to the result; with neither `other` nor `mask`
+    const void* activated = nullptr;  // backward: the sigmoid's results; null: no sigmoid
+    const float* mean = nullptr;      // the block's own
     const float* gain = nullptr;
     const float* shift = nullptr;  // forward: shift; backward: the constant part
     const float* slope = nullptr;  // backward: what (x - mean) is multiplied by
@@ -32,9 +34,9 @@ struct Piece {
 
 // sums = mean of the piece, sum of squared distances from it.
 void statistics(const Piece& piece);
-// result = relu((source - mean) gain + shift + other), mask.
+// result = relu((source - mean) gain + shift + other), mask; or sigmoid((source - mean) gain + shift).
 void normalise(const Piece& piece);
-// g = mask ? gradient + other : 0; passed = g; sums = sum(g), sum(g (source - mean)).
+// g = mask ? gradient + other : 0, or gradient activated (1 - activated); passed = g; sums = sum(g), sum(g (source - mean)).
 void reduce(const Piece& piece);
 // result = gain g + slope (source - mean) + shift, with g = passed where there is one.
 void differentiate(const Piece& piece);

@@ -5,57 +5,18 @@
 
 #include "hwy/highway.h"
 #include "nn/onednn/kernels/batch_norm_pieces.h"
+#include "nn/onednn/kernels/elements_targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::onednn::norm_pieces::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// How elements become vectors of floats and back.
-struct F32 {
-    using Stored = float;
-    template <class D>
-    static HWY_INLINE hn::Vec<D> Load(D tag, const float* data) {
-        return hn::LoadU(tag, data);
-    }
-    template <class D>
-    static HWY_INLINE void Store(D tag, hn::Vec<D> value, float* data, bool past_caches) {
-        if (past_caches) {
-            hn::Stream(value, tag, data);
-        } else {
-            hn::StoreU(value, tag, data);
-        }
-    }
-};
-
-struct Bf16 {
-    using Stored = uint16_t;
-    template <class D>
-    static HWY_INLINE hn::Vec<D> Load(D tag, const uint16_t* data) {
-        const hn::Rebind<uint16_t, D> half_tag;
-        const hn::Rebind<uint32_t, D> wide_tag;
-        return hn::BitCast(tag, hn::ShiftLeft<16>(hn::PromoteTo(wide_tag, hn::LoadU(half_tag, data))));
-    }
-    // Rounds to nearest, ties to even; NaN stays NaN.
-    template <class D>
-    static HWY_INLINE void Store(D, hn::Vec<D> value, uint16_t* data, bool /*past_caches*/) {
-        const hn::Rebind<uint16_t, D> half_tag;
-        const hn::Rebind<uint32_t, D> wide_tag;
-        const hn::Rebind<int32_t, D> signed_tag;
-        const auto bits = hn::BitCast(wide_tag, value);
-        const auto upper = hn::ShiftRight<16>(bits);
-        const auto is_odd = hn::And(upper, hn::Set(wide_tag, 1));
-        const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(hn::Set(wide_tag, 0x7fff), is_odd)));
-        const auto quiet = hn::Or(upper, hn::Set(wide_tag, 0x40));
-        const auto result = hn::IfThenElse(hn::RebindMask(wide_tag, hn::IsNaN(value)), quiet, rounded);
-        hn::StoreU(hn::DemoteTo(half_tag, hn::BitCast(signed_tag, result)), half_tag, data);
-    }
-};
-
-// Vectors of at most kBlock lanes. Those of less than 8 are no whole bytes of a mask; they are left to the plain loops.
-template <size_t kBlock>
-using Tag = hn::CappedTag<float, kBlock>;
-constexpr bool kPlain = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR || hn::MaxLanes(hn::ScalableTag<float>()) < 8;
+using onednn::HWY_NAMESPACE::Bf16;
+using onednn::HWY_NAMESPACE::F32;
+using onednn::HWY_NAMESPACE::kPlain;
+using onednn::HWY_NAMESPACE::Sigmoid;
+using onednn::HWY_NAMESPACE::Tag;
 
 template <class D>
 HWY_INLINE hn::Mask<D> LoadBits(D tag, const uint8_t* bits) {
@@ -70,6 +31,11 @@ HWY_INLINE void StoreBits(D tag, hn::Mask<D> mask, uint8_t* bits) {
     hn::StoreMaskBits(tag, mask, bytes);
     for (size_t byte = 0; byte < hn::MaxLanes(tag) / 8; ++byte) bits[byte] = bytes[byte];
 }
+
+// What stands around the batch norm, as a type of its own.
+enum class Form : uint8_t { kAlone, kOther, kMask, kOtherAndMask, kSigmoid };
+constexpr bool HasOther(Form form) { return form == Form::kOther || form == Form::kOtherAndMask; }
+constexpr bool HasMask(Form form) { return form == Form::kMask || form == Form::kOtherAndMask; }
 
 // Calls work(element, way) for each pixel of a piece; `way` says which of four independent sums is its own. (The loops' bodies are
 // forced inline, or their sums would live in memory.)
@@ -119,7 +85,7 @@ HWY_NOINLINE void StatisticsOf(const Piece& piece) {
     });
 }
 
-template <class Element, size_t kBlock, bool kOther, bool kMask>
+template <class Element, size_t kBlock, Form kForm>
 HWY_NOINLINE void NormaliseOf(const Piece& piece) {
     using Stored = typename Element::Stored;
     const auto* source = static_cast<const Stored*>(piece.source);
@@ -136,27 +102,32 @@ HWY_NOINLINE void NormaliseOf(const Piece& piece) {
             piece, [&](int64_t element, int /*way*/) HWY_ATTR __attribute__((always_inline)) {
                 const int64_t at = element + static_cast<int64_t>(lane);
                 auto value = hn::MulAdd(hn::Sub(Element::Load(tag, source + at), mean), gain, shift);
-                if constexpr (kOther) value = hn::Add(value, Element::Load(tag, addend + at));
-                if constexpr (kMask) {
+                if constexpr (HasOther(kForm)) value = hn::Add(value, Element::Load(tag, addend + at));
+                if constexpr (HasMask(kForm)) {
                     StoreBits(tag, hn::Gt(value, zero), bits + at / 8);
                     value = hn::IfThenZeroElse(hn::Lt(value, zero), value);  // a NaN must not be hidden
                 }
+                if constexpr (kForm == Form::kSigmoid) value = Sigmoid(tag, value);
                 Element::Store(tag, value, result + at, past_caches);
             });
     });
 }
 
-// The gradient that the ReLU lets pass.
-template <class Element, bool kOther, bool kMask, class D>
+// The gradient that the ReLU lets pass, or that comes through the sigmoid.
+template <class Element, Form kForm, class D>
 HWY_INLINE hn::Vec<D> Passed(D tag, const Piece& piece, int64_t at) {
     using Stored = typename Element::Stored;
     auto gradient = Element::Load(tag, static_cast<const Stored*>(piece.gradient) + at);
-    if constexpr (kOther) gradient = hn::Add(gradient, Element::Load(tag, static_cast<const Stored*>(piece.other) + at));
-    if constexpr (kMask) gradient = hn::IfThenElseZero(LoadBits(tag, piece.mask + at / 8), gradient);
+    if constexpr (HasOther(kForm)) gradient = hn::Add(gradient, Element::Load(tag, static_cast<const Stored*>(piece.other) + at));
+    if constexpr (HasMask(kForm)) gradient = hn::IfThenElseZero(LoadBits(tag, piece.mask + at / 8), gradient);
+    if constexpr (kForm == Form::kSigmoid) {
+        const auto y = Element::Load(tag, static_cast<const Stored*>(piece.activated) + at);
+        gradient = hn::Mul(gradient, hn::NegMulAdd(y, y, y));  // y (1 - y)
+    }
     return gradient;
 }
 
-template <class Element, size_t kBlock, bool kOther, bool kMask>
+template <class Element, size_t kBlock, Form kForm>
 HWY_NOINLINE void ReduceOf(const Piece& piece) {
     using Stored = typename Element::Stored;
     const Piece local = piece;  // a copy that no store can change
@@ -172,7 +143,7 @@ HWY_NOINLINE void ReduceOf(const Piece& piece) {
                 V& sum = way == 0 ? g0 : way == 1 ? g1 : way == 2 ? g2 : g3;
                 V& product = way == 0 ? p0 : way == 1 ? p1 : way == 2 ? p2 : p3;
                 const int64_t at = element + static_cast<int64_t>(lane);
-                const V gradient = Passed<Element, kOther, kMask>(tag, local, at);
+                const V gradient = Passed<Element, kForm>(tag, local, at);
                 const V distance = hn::Sub(Element::Load(tag, source + at), mean);
                 if (passed != nullptr) Element::Store(tag, gradient, passed + at, false);  // read again soon
                 sum = hn::Add(sum, gradient);
@@ -183,7 +154,7 @@ HWY_NOINLINE void ReduceOf(const Piece& piece) {
     });
 }
 
-template <class Element, size_t kBlock, bool kOther, bool kMask>
+template <class Element, size_t kBlock, Form kForm>
 HWY_NOINLINE void DifferentiateOf(const Piece& piece) {
     using Stored = typename Element::Stored;
     const Piece local = piece;
@@ -197,7 +168,7 @@ HWY_NOINLINE void DifferentiateOf(const Piece& piece) {
         ForEachPixel(
             local, [&](int64_t element, int /*way*/) HWY_ATTR __attribute__((always_inline)) {
                 const int64_t at = element + static_cast<int64_t>(lane);
-                const auto gradient = Passed<Element, kOther, kMask>(tag, local, at);
+                const auto gradient = Passed<Element, kForm>(tag, local, at);
                 const auto distance = hn::Sub(Element::Load(tag, source + at), mean);
                 Element::Store(tag, hn::MulAdd(gain, gradient, hn::MulAdd(slope, distance, constant)), result + at,
                                local.past_caches);
@@ -215,18 +186,29 @@ HWY_INLINE void WithTypes(const Piece& piece, const Work& work) {
     }
 }
 
-// With the questions "is there another input" and "is there a mask" as types, too.
+// With the form as a type, too.
 template <class Work>
-HWY_INLINE void WithForms(const Piece& piece, bool other, bool mask, const Work& work) {
+HWY_INLINE void WithForms(const Piece& piece, Form form, const Work& work) {
     WithTypes(piece, [&]<class Element, size_t kBlock>() {
-        if (other) {
-            mask ? work.template operator()<Element, kBlock, true, true>()
-                 : work.template operator()<Element, kBlock, true, false>();
-        } else {
-            mask ? work.template operator()<Element, kBlock, false, true>()
-                 : work.template operator()<Element, kBlock, false, false>();
+        switch (form) {
+            case Form::kAlone:
+                return work.template operator()<Element, kBlock, Form::kAlone>();
+            case Form::kOther:
+                return work.template operator()<Element, kBlock, Form::kOther>();
+            case Form::kMask:
+                return work.template operator()<Element, kBlock, Form::kMask>();
+            case Form::kOtherAndMask:
+                return work.template operator()<Element, kBlock, Form::kOtherAndMask>();
+            case Form::kSigmoid:
+                return work.template operator()<Element, kBlock, Form::kSigmoid>();
         }
     });
+}
+
+Form FormOf(const Piece& piece) {
+    if (piece.sigmoid || piece.activated != nullptr) return Form::kSigmoid;
+    if (piece.other != nullptr) return piece.mask != nullptr ? Form::kOtherAndMask : Form::kOther;
+    return piece.mask != nullptr ? Form::kMask : Form::kAlone;
 }
 
 void Statistics(const Piece& piece) {
@@ -241,9 +223,8 @@ void Normalise(const Piece& piece) {
     if constexpr (kPlain) {
         plain::normalise(piece);
     } else {
-        WithForms(
-            piece, piece.other != nullptr, piece.mask != nullptr,
-            [&]<class Element, size_t kBlock, bool kOther, bool kMask>() { NormaliseOf<Element, kBlock, kOther, kMask>(piece); });
+        WithForms(piece, FormOf(piece),
+                  [&]<class Element, size_t kBlock, Form kForm>() { NormaliseOf<Element, kBlock, kForm>(piece); });
     }
 }
 
@@ -251,9 +232,8 @@ void Reduce(const Piece& piece) {
     if constexpr (kPlain) {
         plain::reduce(piece);
     } else {
-        WithForms(
-            piece, piece.other != nullptr, piece.mask != nullptr,
-            [&]<class Element, size_t kBlock, bool kOther, bool kMask>() { ReduceOf<Element, kBlock, kOther, kMask>(piece); });
+        WithForms(piece, FormOf(piece),
+                  [&]<class Element, size_t kBlock, Form kForm>() { ReduceOf<Element, kBlock, kForm>(piece); });
     }
 }
 
@@ -263,11 +243,8 @@ void Differentiate(const Piece& piece) {
     } else {
         Piece from = piece;
         if (piece.passed != nullptr) from.gradient = piece.passed;  // the sum is made and masked already
-        const bool whole = piece.passed != nullptr;
-        WithForms(piece, !whole && piece.other != nullptr, !whole && piece.mask != nullptr,
-                  [&]<class Element, size_t kBlock, bool kOther, bool kMask>() {
-                      DifferentiateOf<Element, kBlock, kOther, kMask>(from);
-                  });
+        WithForms(piece, piece.passed != nullptr ? Form::kAlone : FormOf(piece),
+                  [&]<class Element, size_t kBlock, Form kForm>() { DifferentiateOf<Element, kBlock, kForm>(from); });
     }
 }
 

@@ -50,8 +50,12 @@ void note(const Piece& piece, int64_t element, bool pass) {
 
 float gradient_of(const Piece& piece, int64_t element) {
     if (!passes(piece, element)) return 0.0F;
-    const float other = piece.other == nullptr ? 0.0F : load(piece, piece.other, element);
-    return load(piece, piece.gradient, element) + other;
+    const float gradient = load(piece, piece.gradient, element);
+    if (piece.activated != nullptr) {
+        const float y = load(piece, piece.activated, element);
+        return gradient * y * (1.0F - y);
+    }
+    return piece.other == nullptr ? gradient : gradient + load(piece, piece.other, element);
 }
 
 using Sums = std::array<double, 16>;
@@ -85,6 +89,7 @@ void normalise(const Piece& piece) {
             note(piece, element, value > 0.0F);
             if (value < 0.0F) value = 0.0F;  // a NaN must not be hidden
         }
+        if (piece.sigmoid) value = 1.0F / (1.0F + std::exp(-value));
         store(piece, piece.result, element, value);
     });
 }

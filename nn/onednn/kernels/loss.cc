@@ -23,28 +23,47 @@ double log_sum_exp(std::span<const float> row) {
     return largest + std::log(sum);
 }
 
-float row_loss(std::span<const float> row, int32_t label, float smoothing) {
-    if (label < 0) return 0.0F;
-    double loss = log_sum_exp(row) - (1.0 - smoothing) * row[static_cast<size_t>(label)];
-    if (smoothing > 0.0F) {
+// What one row is measured against.
+struct Target {
+    int32_t label = 0, second = 0;
+    float second_share = 0.0F, smoothing = 0.0F;
+};
+
+Target target_of(const LossTargets& targets, int64_t row) {
+    const size_t index = static_cast<size_t>(row);
+    const int32_t label = targets.labels[index];
+    return {label, targets.second_share == 0.0F ? label : targets.second_labels[index], targets.second_share, targets.smoothing};
+}
+
+float row_loss(std::span<const float> row, const Target& target) {
+    if (target.label < 0) return 0.0F;
+    // Exactly the label's own logit when there is no second one, even when another is infinite.
+    double on_labels = row[static_cast<size_t>(target.label)];
+    if (target.second_share > 0.0F) {
+        const double share = target.second_share;
+        on_labels = (1.0 - share) * on_labels + share * row[static_cast<size_t>(target.second)];
+    }
+    double loss = log_sum_exp(row) - (1.0 - target.smoothing) * on_labels;
+    if (target.smoothing > 0.0F) {
         double sum = 0.0;
         for (const float logit : row) sum += logit;
-        loss -= smoothing * sum / static_cast<double>(row.size());
+        loss -= target.smoothing * sum / static_cast<double>(row.size());
     }
     return static_cast<float>(loss);
 }
 
-void row_gradient(std::span<const float> row, int32_t label, float smoothing, float weight, float* gradient) {
-    if (label < 0) {
+void row_gradient(std::span<const float> row, const Target& target, float weight, float* gradient) {
+    if (target.label < 0) {
         std::fill_n(gradient, row.size(), 0.0F);
         return;
     }
     const double normaliser = log_sum_exp(row);
-    const double everywhere = static_cast<double>(smoothing) / static_cast<double>(row.size());
+    const double everywhere = static_cast<double>(target.smoothing) / static_cast<double>(row.size());
     for (size_t index = 0; index < row.size(); ++index) {
         gradient[index] = static_cast<float>(std::exp(row[index] - normaliser) - everywhere);
     }
-    gradient[label] -= 1.0F - smoothing;
+    gradient[target.label] -= (1.0F - target.smoothing) * (1.0F - target.second_share);
+    if (target.second_share > 0.0F) gradient[target.second] -= (1.0F - target.smoothing) * target.second_share;
     if (weight == 1.0F) return;
     for (size_t index = 0; index < row.size(); ++index) gradient[index] *= weight;
 }
@@ -60,17 +79,15 @@ void for_each_row(std::span<const float> logits, size_t rows, const Work& work) 
 
 }  // namespace
 
-void softmax_losses(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, std::span<float> losses) {
-    for_each_row(logits, labels.size(), [&](int64_t row, std::span<const float> values) {
-        losses[static_cast<size_t>(row)] = row_loss(values, labels[static_cast<size_t>(row)], smoothing);
+void softmax_losses(std::span<const float> logits, const LossTargets& targets, std::span<float> losses) {
+    for_each_row(logits, targets.labels.size(), [&](int64_t row, std::span<const float> values) {
+        losses[static_cast<size_t>(row)] = row_loss(values, target_of(targets, row));
     });
 }
 
-void softmax_gradients(std::span<const float> logits, std::span<const int32_t> labels, float smoothing, float weight,
-                       float* gradients) {
-    for_each_row(logits, labels.size(), [&](int64_t row, std::span<const float> values) {
-        row_gradient(values, labels[static_cast<size_t>(row)], smoothing, weight,
-                     gradients + row * static_cast<int64_t>(values.size()));
+void softmax_gradients(std::span<const float> logits, const LossTargets& targets, float weight, float* gradients) {
+    for_each_row(logits, targets.labels.size(), [&](int64_t row, std::span<const float> values) {
+        row_gradient(values, target_of(targets, row), weight, gradients + row * static_cast<int64_t>(values.size()));
     });
 }
 

@@ -1,4 +1,5 @@
-// Splits a range over the OpenMP pool. The pieces depend on the number of threads, so `work` must treat elements one by one.
+// Splits a range over the OpenMP pool, at multiples of `grain`. The pieces depend on the number of threads, so `work` must treat
+// elements one by one.
 #pragma once
 
 #include <omp.h>
@@ -9,14 +10,14 @@
 namespace lockstep::onednn {
 
 template <typename Work>  // work(begin, end)
-void parallel_ranges(int64_t count, int64_t smallest_piece, const Work& work) {
+void parallel_ranges(int64_t count, int64_t smallest_piece, const Work& work, int64_t grain = 64) {
     // All threads or one: the runtime keeps its team from loop to loop as long as the size stays.
     const int threads = count < 2 * smallest_piece ? 1 : omp_get_max_threads();
     if (threads == 1) {
         work(int64_t{0}, count);
         return;
     }
-    const int64_t piece = ((count + threads - 1) / threads + 63) / 64 * 64;
+    const int64_t piece = ((count + threads - 1) / threads + grain - 1) / grain * grain;
 #pragma omp parallel num_threads(threads)
     {
         const int64_t begin = std::min(count, piece * omp_get_thread_num());

@@ -36,6 +36,15 @@ TEST_F(ConfigTest, AnyWorldRefusesAWireThatRounds) {
     EXPECT_NO_THROW(read(text, {"comm.wire=fp32"}));
 }
 
+TEST_F(ConfigTest, AnyWorldRefusesArithmeticThatTheClockChooses) {
+    const std::string text =
+        kMinimal + "batch: {global: 64, per_replica: 32}\ntrain: {threads: 1}\nrun: {reproducible: any_world}\n";
+    EXPECT_THAT(error_of(text, {"compute.autotune=measure"}),
+                testing::AllOf(HasSubstr("run.reproducible"), HasSubstr("set compute.autotune=heuristic")));
+    EXPECT_NO_THROW(read(text, {"compute.autotune=off"}));
+    EXPECT_NO_THROW(read(kMinimal, {"compute.autotune=measure"}));
+}
+
 TEST_F(ConfigTest, DurationsCountSteps) {
     EXPECT_EQ((Duration{Duration::Unit::epochs, 0.5}.steps(6)), 3);
     EXPECT_EQ((Duration{Duration::Unit::epochs, 2}.steps(6)), 12);

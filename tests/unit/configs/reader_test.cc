@@ -1,6 +1,6 @@
-#include "configs/nearest.h"
 #include "configs/schema.h"
 #include "core/files.h"
+#include "core/nearest.h"
 #include "tests/unit/configs/config_fixture.h"
 
 namespace lockstep {

@@ -2,7 +2,11 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include "core/random.h"
 #include "data_loader/jpeg_encoder.h"
 #include "tests/unit/data_loader/fixtures.h"
 
@@ -17,7 +21,7 @@ struct Decoded {
     explicit Decoded(const Record& record) {
         Decoder decoder;
         const ImageSize size = decoder.open(record);
-        view = decoder.decode(0, size.height, image);
+        view = decoder.decode_all(size, image);
         warnings = decoder.warnings();
     }
     Pixel at(int x, int y) const {
@@ -119,31 +123,84 @@ TEST(Decode, JunkBeforeTheEndMarkerIsCountedAndPixelsKept) {
     Image image;
     const Record record{.key = "junk.jpg", .bytes = bytes_of(jpeg)};
     const ImageSize size = decoder.open(record);
-    EXPECT_EQ(decoder.decode(0, size.height, image).height, 48);
+    EXPECT_EQ(decoder.decode_all(size, image).height, 48);
 }
 
-TEST(Decode, SomeRowsEqualTheSameRowsOfTheWholeImage) {
-    for (const bool half_chroma : {true, false}) {
-        Image source;
-        const ImageView pixels = source.reshape(101, 77, 4);
-        for (int y = 0; y < 77; ++y) {
-            for (int x = 0; x < 404; ++x) pixels.row(y)[x] = static_cast<uint8_t>(x * 5 + y * 3 + (x * y) % 61);
-        }
+ImageView stripes(int width, int height, Image& image) {
+    const ImageView pixels = image.reshape(width, height, 4);
+    for (int y = 0; y < height; ++y) {
+        for (int x = 0; x < 4 * width; ++x) pixels.row(y)[x] = static_cast<uint8_t>(x * 5 + y * 3 + (x * y) % 61);
+    }
+    return pixels;
+}
+
+void expect_equal_rows(const ImageView& view, const ImageView& expected, const std::string& what) {
+    ASSERT_EQ(view.width, expected.width) << what;
+    ASSERT_EQ(view.height, expected.height) << what;
+    for (int y = 0; y < view.height; ++y) {
+        const size_t bytes = static_cast<size_t>(view.width * view.bytes_per_pixel);
+        ASSERT_EQ(std::memcmp(view.row(y), expected.row(y), bytes), 0) << what << " row " << y;
+    }
+}
+
+TEST(Decode, ABoxHasThePixelsOfTheWholeImage) {
+    RandomStream random(3, "boxes");
+    Image source;
+    const ImageView pixels = stripes(141, 77, source);
+    for (const auto& [half_chroma, progressive] : {std::pair(true, false), std::pair(false, false), std::pair(true, true)}) {
         std::vector<uint8_t> file;
-        encode_jpeg(pixels, {.half_chroma = half_chroma}, file);
-        const Record record{.key = "rows.jpg", .bytes = std::as_bytes(std::span(file))};
+        encode_jpeg(pixels, {.half_chroma = half_chroma, .progressive = progressive}, file);
+        const Record record{.key = "boxes.jpg", .bytes = std::as_bytes(std::span(file))};
         const Decoded whole(record);
         Decoder decoder;
         Image image;
-        for (int first = 0; first < 77; first += 5) {
-            for (const int count : {1, 16, 30}) {
-                if (first + count > 77) continue;
-                decoder.open(record);
-                const ImageView rows = decoder.decode(first, count, image);
-                ASSERT_EQ(rows.height, count);
-                for (int y = 0; y < count; ++y) {
-                    ASSERT_EQ(std::memcmp(rows.row(y), whole.view.row(first + y), rows.stride_bytes), 0) << first << "+" << y;
-                }
+        for (int round = 0; round < 150; ++round) {
+            CropBox box;
+            box.width = 1 + static_cast<int>(random.below(round % 3 == 0 ? 5 : 141));
+            box.height = 1 + static_cast<int>(random.below(round % 3 == 1 ? 5 : 77));
+            box.x = static_cast<int>(random.below(static_cast<uint64_t>(142 - box.width)));
+            box.y = static_cast<int>(random.below(static_cast<uint64_t>(78 - box.height)));
+            decoder.open(record);
+            const ImageView part = decoder.decode({.box = box, .everything = round % 7 == 0}, image);
+            expect_equal_rows(part, whole.view.crop(box), fmt::format("{}x{} at {},{}", box.width, box.height, box.x, box.y));
+        }
+    }
+}
+
+TEST(Decode, FilesOfEveryKindGiveBoxes) {
+    const CropBox box{13, 7, 30, 21};
+    for (const char* name : {"ref_rgb.jpg", "cmyk_adobe.jpg", "gray.jpg", "ref_rgb.png"}) {
+        const Record record = record_of(case_file(std::string("img/") + name));
+        const Decoded whole(record);
+        Decoder decoder;
+        Image image;
+        decoder.open(record);
+        expect_equal_rows(decoder.decode({.box = box}, image), whole.view.crop(box), name);
+    }
+}
+
+TEST(Decode, AShrunkImageCoversTheBoxAndLooksAlike) {
+    Image source;
+    const ImageView smooth = source.reshape(160, 120, 4);
+    for (int y = 0; y < 120; ++y) {
+        for (int x = 0; x < 160; ++x) std::memset(smooth.row(y) + 4 * x, x + y / 2, 4);
+    }
+    std::vector<uint8_t> file;
+    encode_jpeg(smooth, {.quality = 95}, file);
+    const Record record{.key = "smooth.jpg", .bytes = std::as_bytes(std::span(file))};
+    Decoder decoder;
+    Image image;
+    for (const int shrink : {2, 4, 8}) {
+        const CropBox box{17, 11, 101, 83};
+        decoder.open(record);
+        const ImageView small = decoder.decode({.box = box, .shrink = shrink}, image);
+        const int left = 17 / shrink, top = 11 / shrink;
+        ASSERT_EQ(small.width, (118 + shrink - 1) / shrink - left);
+        ASSERT_EQ(small.height, (94 + shrink - 1) / shrink - top);
+        for (int y = 0; y < small.height; ++y) {
+            for (int x = 0; x < small.width; ++x) {
+                const double centre = (left + x + 0.5) * shrink - 0.5 + ((top + y + 0.5) * shrink - 0.5) / 2;
+                ASSERT_NEAR(small.row(y)[4 * x], centre, 3.0) << shrink << ": " << x << "," << y;
             }
         }
     }
@@ -155,7 +212,7 @@ TEST(Decode, ADecoderServesOnAfterABadImage) {
     for (const char* name : {"truncated_half.jpg", "ref_rgb.jpg", "bad_crc.png", "ref_rgb.png", "zero_byte.jpg", "gray.jpg"}) {
         const Record record = record_of(case_file(std::string("img/") + name));
         const bool bad = std::string_view(name).find("rgb") == std::string_view::npos && std::string_view(name) != "gray.jpg";
-        const std::string error = data_error_of([&] { decoder.decode(0, decoder.open(record).height, image); });
+        const std::string error = data_error_of([&] { decoder.decode_all(decoder.open(record), image); });
         EXPECT_EQ(error.empty(), !bad) << name;
     }
 }

@@ -19,25 +19,13 @@
 #include "data_loader/tfrecord.h"
 #include "data_loader/verify.h"
 #include "tests/unit/data_loader/fixtures.h"
+#include "tests/unit/data_loader/format_writers.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 
-template <typename Number>
-std::string little_endian(Number number) {
-    return {reinterpret_cast<const char*>(&number), sizeof number};
-}
-
-std::string varint(uint64_t value) {
-    std::string text;
-    for (; value >= 0x80; value >>= 7) text += static_cast<char>(value | 0x80);
-    return text + static_cast<char>(value);
-}
-std::string bytes_field(int number, const std::string& bytes) {
-    return varint(static_cast<uint64_t>(number) << 3 | 2) + varint(bytes.size()) + bytes;
-}
 // tf.train.Example with an image, a label (packed or not) and a feature that nobody asked for.
 std::string tf_example(const std::string& image, uint64_t label, bool packed = true) {
     const auto entry = [](const std::string& key, const std::string& feature) {
@@ -105,6 +93,17 @@ protected:
         write("mds/index.json", files.index);
         write("mds/shard.00000.mds", files.shard);
         return {.path = (folder_ / "mds").string()};
+    }
+    SourceOptions lmdb() const {
+        std::vector<std::string> datums;
+        for (const auto& [image, label] : samples_) datums.push_back(encoded_datum(image, static_cast<uint64_t>(label)));
+        write("lmdb/data.mdb", lmdb_file(datums));
+        return {.path = (folder_ / "lmdb").string()};
+    }
+    SourceOptions beton() const {
+        std::vector<BetonInput> inputs;
+        for (const auto& [image, label] : samples_) inputs.push_back({.data = image, .width = 32, .height = 32, .label = label});
+        return {.path = write("set.beton", beton_file(inputs)).string()};
     }
     SourceOptions flat() const {
         std::string lines;
@@ -178,7 +177,7 @@ protected:
 };
 
 TEST_F(FormatsTest, EveryFormatOfFilesReadsBackAsTheClassFolders) {
-    for (const SourceOptions& options : {tar(), list(), flat(), packed(true), tfrecord(), tfrecord(1), mds()}) {
+    for (const SourceOptions& options : {tar(), list(), flat(), packed(true), tfrecord(), tfrecord(1), mds(), lmdb(), beton()}) {
         SCOPED_TRACE(options.path);
         expect_original(options);
     }
@@ -211,7 +210,7 @@ Order order_of(const Source& source, int world_size, int threads) {
 TEST_F(FormatsTest, EverySourceGivesOneGlobalOrderOnAnyNumberOfRanksAndThreads) {
     const SourceOptions synthetic{.kind = "synthetic", .num_classes = 3, .synthetic_size = 50, .image_size = 5};
     for (const SourceOptions& options : {SourceOptions{.path = case_file("sets/set101/train").string()}, tar(), list(), flat(),
-                                         packed(true), tfrecord(), mds(), cifar(), mnist(), synthetic}) {
+                                         packed(true), tfrecord(), mds(), lmdb(), beton(), cifar(), mnist(), synthetic}) {
         SCOPED_TRACE(options.path);
         const auto source = open_source(options);
         const Order reference = order_of(*source, 1, 1);

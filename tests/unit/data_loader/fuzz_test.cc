@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "core/random.h"
+#include "data_loader/exif.h"
 #include "data_loader/idx.h"
 #include "data_loader/image_list.h"
 #include "data_loader/tar.h"
@@ -47,7 +48,9 @@ void decode(const std::string& bytes, Decoder& decoder) {
     Image image;
     const ImageSize size = decoder.open(record);
     if (int64_t{size.width} * size.height > 1 << 22) return;  // keeps the test quick
-    decoder.decode(size.height / 3, size.height - size.height / 3, image);
+    const CropBox box{size.width / 4, size.height / 3, size.width - size.width / 4, size.height - size.height / 3};
+    decoder.decode({.box = box, .shrink = decoder.kind() == ContentKind::jpeg ? 1 + static_cast<int>(bytes.size() % 2) : 1}, image);
+    exif_orientation(record.bytes);
 }
 
 TEST(Fuzz, TarIndex) {

@@ -178,9 +178,9 @@ TEST_F(PackTest, RawPixelsBecomePngWithoutALoss) {
         EXPECT_EQ(before.label, after.label);
         ASSERT_EQ(decoder.open(before), decoder.open(after));
         decoder.open(before);
-        const ImageView left = decoder.decode(0, 9, a);
+        const ImageView left = decoder.decode_all({9, 9}, a);
         decoder.open(after);
-        const ImageView right = decoder.decode(0, 9, b);
+        const ImageView right = decoder.decode_all({9, 9}, b);
         for (int y = 0; y < 9; ++y) {
             for (int x = 0; x < 9; ++x) EXPECT_EQ(std::memcmp(left.row(y) + 4 * x, right.row(y) + 4 * x, 3), 0);
         }

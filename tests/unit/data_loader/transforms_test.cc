@@ -1,46 +1,17 @@
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "core/random.h"
 #include "data_loader/geometry.h"
+#include "data_loader/loader.h"
 #include "data_loader/pipeline.h"
 #include "data_loader/resample.h"
 #include "tests/unit/data_loader/fixtures.h"
+#include "tests/unit/data_loader/made_up_pictures.h"
 
 namespace lockstep {
 namespace {
-
-// The picture of tests/golden/make_resize_golden.py.
-ImageView picture(int width, int height, int bytes_per_pixel, Image& image) {
-    const ImageView view = image.reshape(width, height, bytes_per_pixel);
-    for (int y = 0; y < height; ++y) {
-        for (int x = 0; x < width; ++x) {
-            for (int c = 0; c < bytes_per_pixel; ++c) {
-                view.row(y)[x * bytes_per_pixel + c] = static_cast<uint8_t>(x * 7 + y * 13 + c * 31 + int64_t{x} * y % 251);
-            }
-        }
-    }
-    return view;
-}
-
-class Checksum {
-public:
-    void add(uint64_t value) { sum_ += value * ++count_; }
-    uint64_t sum() const { return sum_; }
-
-private:
-    uint64_t sum_ = 0, count_ = 0;
-};
-
-uint64_t checksum(const ImageView& view) {
-    Checksum sum;
-    for (int y = 0; y < view.height; ++y) {
-        for (int x = 0; x < view.width; ++x) {
-            for (int c = 0; c < (view.bytes_per_pixel == 1 ? 1 : 3); ++c) sum.add(view.row(y)[x * view.bytes_per_pixel + c]);
-        }
-    }
-    return sum.sum();
-}
 
 TEST(Resize, EqualsPillowByteForByte) {
     std::ifstream golden(golden_file("resize.txt"));
@@ -56,19 +27,80 @@ TEST(Resize, EqualsPillowByteForByte) {
     EXPECT_EQ(cases, 34);
 }
 
+Filter filter_named(const std::string& name) {
+    return name == "bicubic" ? Filter::bicubic : name == "nearest" ? Filter::nearest : Filter::bilinear;
+}
+
+TEST(Resize, FiltersAndBoxesEqualPillows) {
+    std::ifstream golden(golden_file("resize_filters.txt"));
+    Resampler resampler;
+    Image in, out;
+    int cases = 0;
+    std::string name;
+    int width, height, new_width, new_height;
+    AxisRange columns, rows;
+    for (uint64_t expected; golden >> name >> width >> height >> new_width >> new_height >> columns.begin >> rows.begin >>
+                            columns.end >> rows.end >> expected;
+         ++cases) {
+        const ResizeOptions options{.filter = filter_named(name), .columns = columns, .rows = rows};
+        EXPECT_EQ(checksum(resampler.resize(picture(width, height, 4, in), new_width, new_height, out, options)), expected)
+            << name << " " << width << "x" << height << " to " << new_width << "x" << new_height << " from " << columns.begin;
+    }
+    EXPECT_EQ(cases, 50);
+}
+
+TEST(Resize, AreaIsTheMeanOfWhatIsCovered) {
+    Image in, out;
+    const ImageView view = picture(12, 9, 1, in);
+    const ImageView third = Resampler().resize(view, 4, 3, out, {.filter = Filter::area});
+    for (int y = 0; y < 3; ++y) {
+        for (int x = 0; x < 4; ++x) {
+            int sum = 0;
+            for (int place = 0; place < 9; ++place) sum += view.row(3 * y + place / 3)[3 * x + place % 3];
+            EXPECT_NEAR(third.row(y)[x], sum / 9.0, 1.0);  // two roundings
+        }
+    }
+}
+
+TEST(Resize, PlainBilinearTakesTheTwoNearestHoweverFarApart) {
+    Image in, out;
+    const ImageView view = picture(40, 1, 1, in);
+    const ImageView few = Resampler().resize(view, 4, 1, out, {.filter = Filter::bilinear_plain});
+    for (int x = 0; x < 4; ++x) EXPECT_NEAR(few.row(0)[x], (view.row(0)[10 * x + 4] + view.row(0)[10 * x + 5]) / 2.0, 0.5);
+}
+
+TEST(Resize, RoundedOnceStaysWithinTwoRoundingsOfPillows) {
+    Resampler resampler;
+    Image in, once, twice;
+    for (const Filter filter : {Filter::bilinear, Filter::bicubic}) {
+        const ImageView view = picture(150, 100, 4, in);
+        const ImageView a = resampler.resize(view, 64, 80, once, {.filter = filter, .rounding = Rounding::once});
+        const ImageView b = resampler.resize(view, 64, 80, twice, {.filter = filter});
+        int different = 0;
+        for (int y = 0; y < 80; ++y) {
+            for (int x = 0; x < 256; ++x) {
+                ASSERT_NEAR(a.row(y)[x], b.row(y)[x], 1.0 + (filter == Filter::bicubic));
+                different += a.row(y)[x] != b.row(y)[x];
+            }
+        }
+        EXPECT_GT(different, 0);
+    }
+}
+
 TEST(Resize, FastPassesEqualPlainLoopsOnCropsOfAnySize) {
     Resampler resampler;
     RandomStream random(1, "test");
     Image in, fast, slow;
-    for (int attempt = 0; attempt < 60; ++attempt) {
+    for (int attempt = 0; attempt < 100; ++attempt) {
         const auto side = [&](uint64_t most) { return 1 + static_cast<int>(random.below(most)); };
         const int bytes = attempt % 3 == 0 ? 1 : 4;
         const ImageView whole = picture(80, 70, bytes, in);
         const int width = side(60), height = side(60);
         const ImageView crop = whole.crop(side(80 - width) - 1, side(70 - height) - 1, width, height);
         const int new_width = side(90), new_height = side(90);
-        const ImageView result = resampler.resize(crop, new_width, new_height, fast);
-        Resampler::resize_reference(crop, new_width, new_height, slow);
+        const ResizeOptions options{.filter = static_cast<Filter>(attempt % 5)};
+        const ImageView result = resampler.resize(crop, new_width, new_height, fast, options);
+        Resampler::resize_reference(crop, new_width, new_height, slow, options);
         for (int y = 0; y < new_height; ++y) {
             ASSERT_EQ(std::memcmp(result.row(y), slow.view().row(y), result.stride_bytes), 0)
                 << width << "x" << height << " to " << new_width << "x" << new_height << " row " << y;
@@ -183,6 +215,34 @@ TEST(Pipeline, NormalisesAsTorchvision) {
     load_image(grey, options, 0, 0, out);
     EXPECT_EQ(out[0], (1.0F / 255.0F - 0.485F) / 0.229F);
     EXPECT_EQ(out[3], (2.0F / 255.0F - 0.456F) / 0.224F);
+}
+
+TEST(Pipeline, FastNormaliseIsExactForEveryPixelValue) {
+    Image in;
+    const ImageView all = in.reshape(256, 1, 1);
+    for (int value = 0; value < 256; ++value) all.row(0)[value] = static_cast<uint8_t>(value);
+    std::vector<float> out(256);
+    pixel_kernels::normalise(all, {.channels = 1, .mean = {0.485F}, .stddev = {0.229F}}, false, out.data());
+    for (size_t value = 0; value < 256; ++value) EXPECT_EQ(out[value], (static_cast<float>(value) / 255.0F - 0.485F) / 0.229F);
+}
+
+TEST(Pipeline, FastNormaliseEqualsPlainLoops) {
+    Image in;
+    const pixel_kernels::Normalisation colours{
+        .shift = {0.1F, 0.0F, -0.2F}, .mean = {0.485F, 0.456F, 0.406F}, .stddev = {0.2F, 0.3F, 0.4F}};
+    for (const int width : {1, 7, 8, 9, 31, 64}) {
+        for (const auto& [bytes, channels] : {std::pair(4, 3), std::pair(1, 3), std::pair(1, 1)}) {
+            const ImageView view = picture(70, 9, bytes, in).crop(3, 2, width, 5);
+            pixel_kernels::Normalisation how = colours;
+            how.channels = channels;
+            for (const bool mirrored : {false, true}) {
+                std::vector<float> fast(static_cast<size_t>(channels * 5 * width)), slow(fast.size());
+                pixel_kernels::normalise(view, how, mirrored, fast.data());
+                pixel_kernels::plain::normalise(view, how, mirrored, slow.data());
+                EXPECT_EQ(fast, slow) << width << " " << bytes << " " << channels << " " << mirrored;
+            }
+        }
+    }
 }
 
 TEST(Pipeline, ExtremeImagesGoThroughTheFallback) {

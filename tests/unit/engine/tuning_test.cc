@@ -53,6 +53,21 @@ TEST(Tuning, AutomaticChoicesFollowTheRankTreeOnAnyNumberOfRanks) {
     }
 }
 
+TEST(Tuning, InAnyOrderTheFastestScheduleIsTaken) {
+    constexpr int64_t kBytes = 1 << 20;
+    const PlanOptions options{.order = SumOrder::any};
+    const Tuning tuning = decide_tuning({.rank_count = 4}, kLinks, {}, options);
+    const auto best = candidates(Collective::allreduce, 4, kBytes, kFast, {}, {}).front();
+    const auto chosen = tuning.flat.choose(Collective::allreduce, kBytes);
+    EXPECT_EQ(chosen, best.plan) << describe(chosen);
+    EXPECT_FALSE(follows_rank_tree(chosen, 4)) << describe(chosen) << " would have been taken within the tree, too";
+    EXPECT_EQ(decide_tuning({.rank_count = 4}, std::nullopt, {}, options).flat.choose(Collective::allreduce, 64 << 20).algorithm,
+              Algorithm::ring);
+    const int64_t from = decide_tuning(kUnevenNodes, kLinks, {}, options).hierarchical_from_bytes;
+    EXPECT_GT(from, 0) << "small gradients go the shorter way, though it adds in another order";
+    EXPECT_LT(from, kBytes);
+}
+
 TEST(Tuning, WhatIsNamedIsTakenWithItsNumbers) {
     for (const auto& links : {std::optional<MeasuredLinks>(), std::optional(kLinks)}) {
         const auto plan = [&](const PlanOptions& options) {
@@ -66,7 +81,8 @@ TEST(Tuning, WhatIsNamedIsTakenWithItsNumbers) {
 
 TEST(Tuning, AnyWorldRefusesWhatIsNamedAndLeavesTheTree) {
     const auto refusal = [](const std::string& algorithm, int64_t radix, int ranks) {
-        return error_of([&] { check_plan_options({.algorithm = algorithm, .radix = radix, .rank_tree_only = true}, ranks); });
+        return error_of(
+            [&] { check_plan_options({.algorithm = algorithm, .radix = radix, .order = SumOrder::of_any_world}, ranks); });
     };
     EXPECT_THAT(refusal("ring", 0, 4), AllOf(HasSubstr("any_world"), HasSubstr("ring"), HasSubstr("4 ranks")));
     EXPECT_THAT(refusal("double_tree", 0, 8), HasSubstr("any_world"));
@@ -93,9 +109,9 @@ TEST(Tuning, TheWayThroughTheNodesIsChosenByTimeOnlyWhereItKeepsTheBits) {
     EXPECT_EQ(from(kEvenNodes, kLinks, {.hierarchical_from_bytes = 77}), 77);
     EXPECT_EQ(from(kEvenNodes, kLinks, {.algorithm = "hierarchical"}), 0);
     EXPECT_EQ(from(kEvenNodes, kLinks, {.algorithm = "tree"}), Tuning::kNever);
-    EXPECT_EQ(from(kEvenNodes, kLinks, {.rank_tree_only = true}), predicted);
-    EXPECT_EQ(from(kUnevenNodes, kLinks, {.rank_tree_only = true}), Tuning::kNever);
-    EXPECT_THAT(error_of([&] { from(kUnevenNodes, kLinks, {.algorithm = "hierarchical", .rank_tree_only = true}); }),
+    EXPECT_EQ(from(kEvenNodes, kLinks, {.order = SumOrder::of_any_world}), predicted);
+    EXPECT_EQ(from(kUnevenNodes, kLinks, {.order = SumOrder::of_any_world}), Tuning::kNever);
+    EXPECT_THAT(error_of([&] { from(kUnevenNodes, kLinks, {.algorithm = "hierarchical", .order = SumOrder::of_any_world}); }),
                 HasSubstr("any_world"));
 }
 

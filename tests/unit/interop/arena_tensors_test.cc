@@ -1,12 +1,16 @@
 #include "interop/arena_tensors.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/files.h"
 
 namespace lockstep {
 namespace {
@@ -60,6 +64,31 @@ TEST_F(ArenaTensors, GoOutPlainAndComeBackEqual) {
 
 TEST_F(ArenaTensors, OptimizerStateHasTrainableEntriesOnly) {
     EXPECT_EQ(PlainTensors(backend_, arena_, arena_.state(0), EntrySet::trainable).tensors().size(), 2U);
+}
+
+TEST_F(ArenaTensors, AnImageHoldsTheBytesOfAWrittenFileHoweverOftenItIsFilled) {
+    const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / fmt::format("image-{}", getpid());
+    ArenaImage image(arena_, EntrySet::all);
+    for (const float first : {1.0F, -7.5F}) {
+        for (size_t index = 0; index < arena_.values().size(); ++index) arena_.values()[index] = first + static_cast<float>(index);
+        EXPECT_EQ(image.fill(backend_, arena_, arena_.values()), "");
+        write_safetensors(path, PlainTensors(backend_, arena_, arena_.values(), EntrySet::all).tensors(), {{"format", "pt"}});
+        const std::string_view bytes(reinterpret_cast<const char*>(image.bytes().data()), image.bytes().size());
+        EXPECT_EQ(read_file(path), bytes);
+    }
+    std::filesystem::remove(path);
+}
+
+TEST_F(ArenaTensors, AnImageNamesATensorThatIsNotFiniteWhereverTheValueLies) {
+    ArenaImage image(arena_, EntrySet::all);
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+        for (size_t at = 0; at < 3; ++at) {
+            arena_.value(1)[at] = bad;
+            EXPECT_EQ(image.fill(backend_, arena_, arena_.values()), "bn.weight");
+            arena_.value(1)[at] = 3e38F;
+            EXPECT_EQ(image.fill(backend_, arena_, arena_.values()), "");
+        }
+    }
 }
 
 TEST_F(ArenaTensors, ListsEveryMissingExtraMisshapenAndMistypedTensor) {

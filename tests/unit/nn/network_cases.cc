@@ -119,6 +119,16 @@ void add_normalisation_and_elementwise(std::vector<NetworkCase>& cases) {
     cases.push_back(around("batch_norm_without_scale_relu", bending_frame(), [](Graph& graph, int from) {
         return graph.add("relu", ReluOp{}, {graph.add("bn", BatchNormOp{.affine = false}, {from})});
     }));
+    cases.push_back(around("batch_norm_sigmoid", {.channels = 8, .batch = 3}, [](Graph& graph, int from) {
+        return graph.add("sigmoid", SigmoidOp{}, {graph.add("bn", BatchNormOp{}, {from})});
+    }));
+    cases.push_back(around("batch_norm_without_scale_sigmoid", {.channels = 16, .batch = 3}, [](Graph& graph, int from) {
+        return graph.add("sigmoid", SigmoidOp{}, {graph.add("bn", BatchNormOp{.affine = false}, {from})});
+    }));
+    cases.push_back(around("sigmoid_of_a_batch_norm_read_twice", {.channels = 8, .batch = 3}, [](Graph& graph, int from) {
+        const int bn = graph.add("bn", BatchNormOp{}, {from});
+        return graph.add("add", AddOp{}, {graph.add("sigmoid", SigmoidOp{}, {bn}), bn});
+    }));
     cases.push_back(one_op("lrn", LrnOp{.size = 5, .alpha = 2.0F}, {.channels = 8}));
     cases.push_back(one_op("lrn_odd_channels", LrnOp{.size = 3, .alpha = 0.5F, .beta = 0.6F, .k = 2.0F}, {.channels = 5}));
     cases.push_back(one_op("lrn_wider_than_the_channels", LrnOp{.size = 7, .alpha = 1.0F}, {.channels = 3}));
@@ -141,6 +151,9 @@ void add_pools(std::vector<NetworkCase>& cases) {
         cases.push_back(one_op(prefix + "_pad", pool, frame));
         pool.ceil_mode = true;
         cases.push_back(one_op(prefix + "_pad_ceil", pool, frame));
+        Frame blocks = frame;  // channels in blocks, the last one padded
+        blocks.channels = 12;
+        cases.push_back(one_op(prefix + "_blocks", pool, blocks));
         pool.pad_h = pool.pad_w = 0;
         pool.stride_w = 3;
         cases.push_back(one_op(prefix + "_ceil_uneven", pool, frame));
@@ -149,6 +162,7 @@ void add_pools(std::vector<NetworkCase>& cases) {
     counting.kind = PoolOp::Kind::average;
     counting.count_padding = true;
     cases.push_back(one_op("average_pool_count_padding", counting));
+    cases.push_back(one_op("average_pool_count_padding_blocks", counting, {.channels = 16}));
     counting.ceil_mode = true;
     cases.push_back(one_op("average_pool_count_padding_ceil", counting));
     cases.push_back(one_op("global_average_pool", GlobalAveragePoolOp{}, {.channels = 17}));
@@ -164,6 +178,17 @@ void add_joins(std::vector<NetworkCase>& cases) {
     cases.push_back(around("residual_batch_norm_add_relu", bending_frame(), [conv_of_3](Graph& graph, int from) {
         const int bn = graph.add("bn", BatchNormOp{}, {graph.add("conv", conv_of_3, {from})});
         return graph.add("relu", ReluOp{}, {graph.add("add", AddOp{}, {bn, from})});
+    }));
+    cases.push_back(around("residual_with_shortcut_convolution", {.channels = 8}, [](Graph& graph, int from) {
+        const auto norm_of = [&](const std::string& name) {
+            return graph.add(name + ".bn", BatchNormOp{}, {graph.add(name, ConvOp{.out_channels = 8}, {from})});
+        };
+        const int left = norm_of("left"), right = norm_of("right");
+        return graph.add("sigmoid", SigmoidOp{}, {graph.add("add", AddOp{}, {left, right})});
+    }));
+    cases.push_back(around("residual_whose_addend_is_read_again", {.channels = 8}, [](Graph& graph, int from) {
+        const int bn = graph.add("bn", BatchNormOp{}, {graph.add("conv", ConvOp{.out_channels = 8, .bias = true}, {from})});
+        return graph.add("second", AddOp{}, {graph.add("first", AddOp{}, {from, bn}), from});
     }));
     cases.push_back(around("add_to_itself", {}, [](Graph& graph, int from) { return graph.add("add", AddOp{}, {from, from}); }));
     cases.push_back(around("three_consumers", {}, [conv](Graph& graph, int from) {

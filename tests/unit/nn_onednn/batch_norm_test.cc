@@ -61,7 +61,7 @@ void expect_near(const std::vector<float>& actual, const std::vector<float>& exp
 struct PieceCase {
     int64_t block = 8, planes = 1, pixels = 1;
     DataType type = DataType::f32;
-    bool other = false, mask = false, passed = false;
+    bool other = false, mask = false, passed = false, sigmoid = false;
 };
 
 // One piece's operands, so that the same piece can be done twice.
@@ -74,12 +74,17 @@ public:
           gradient_(c.type, random_values(count_, 3)),
           result_(c.type, std::vector<float>(count_, 0.0F)),
           passed_(c.type, std::vector<float>(count_, 0.0F)),
+          activated_(c.type, std::vector<float>(count_, 0.0F)),
           mask_(count_ / 8),
           mean_(random_values(16, 4)),
           gain_(random_values(16, 5)),
           shift_(random_values(16, 6)),
           slope_(random_values(16, 7)),
           sums_(32) {
+        std::vector<float> activated(count_);
+        RandomStream uniform(9, "sigmoid");
+        for (float& value : activated) value = uniform.uniform();
+        activated_ = Stored(c.type, activated);
         RandomStream random(8, "mask");
         for (uint8_t& bits : mask_) bits = static_cast<uint8_t>(random.below(256));
         piece = {.type = c.type,
@@ -93,6 +98,8 @@ public:
                  .result = result_.data(),
                  .passed = c.passed ? passed_.data() : nullptr,
                  .mask = c.mask ? mask_.data() : nullptr,
+                 .sigmoid = c.sigmoid,
+                 .activated = c.sigmoid ? activated_.data() : nullptr,
                  .mean = mean_.data(),
                  .gain = gain_.data(),
                  .shift = shift_.data(),
@@ -112,7 +119,7 @@ public:
 
 private:
     size_t count_;
-    Stored source_, other_, gradient_, result_, passed_;
+    Stored source_, other_, gradient_, result_, passed_, activated_;
     std::vector<uint8_t> mask_;
     std::vector<float> mean_, gain_, shift_, slope_, sums_;
 };
@@ -129,8 +136,8 @@ TEST(BatchNormPieces, VectorLoopsEqualThePlainOnes) {
         for (const int64_t block : {8, 16}) {
             for (const auto& [planes, pixels] :
                  {std::pair{1, 1}, std::pair{1, 4}, std::pair{3, 7}, std::pair{2, 49}, std::pair{1, 512}}) {
-                for (int form = 0; form < 8; ++form) {
-                    const PieceCase c{block, planes, pixels, type, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0};
+                for (int form = 0; form < 9; ++form) {
+                    const PieceCase c{block, planes, pixels, type, (form & 1) != 0, (form & 2) != 0, (form & 4) != 0, form == 8};
                     SCOPED_TRACE(::testing::Message() << to_string(type) << " block " << block << " planes " << planes << " pixels "
                                                       << pixels << " form " << form);
                     expect_same_work(c, norm_pieces::statistics, norm_pieces::plain::statistics);
@@ -317,6 +324,61 @@ TEST_P(BatchNormKernel, MayWriteOverItsGradients) {
                                .scratch = over.scratch.data()});
     EXPECT_EQ(over.gradient, apart.passed);
     EXPECT_EQ(over.second, apart.source_gradient);
+}
+
+// No scale and shift are a scale of one and a shift of zero.
+TEST_P(BatchNormKernel, WithASigmoidItDoesWhatTwoPassesDo) {
+    const auto [images, channels, pixels, block] = GetParam();
+    Tensors apart(images, channels, pixels, block), fused = apart;
+    std::fill(apart.scale.begin(), apart.scale.end(), 1.0F);
+    std::fill(apart.shift.begin(), apart.shift.end(), 0.0F);
+    apart.forward(false, false);
+    for (size_t i = 0; i < apart.result.size(); ++i) {
+        const float y = apart.result[i] = static_cast<float>(1.0 / (1.0 + std::exp(-static_cast<double>(apart.result[i]))));
+        apart.gradient[i] *= y * (1.0F - y);
+    }
+    apart.backward(false, false, false);
+
+    norm_forward(fused.shape, {.source = fused.source.data(),
+                               .result = fused.result.data(),
+                               .sigmoid = true,
+                               .mean = fused.mean.data(),
+                               .variance = fused.variance.data(),
+                               .epsilon = fused.epsilon,
+                               .scratch = fused.scratch.data()});
+    norm_backward(fused.shape, {.source = fused.source.data(),
+                                .gradient = fused.gradient.data(),
+                                .activated = fused.result.data(),
+                                .source_gradient = fused.source_gradient.data(),
+                                .mean = fused.mean.data(),
+                                .variance = fused.variance.data(),
+                                .epsilon = fused.epsilon,
+                                .scratch = fused.scratch.data()});
+    for (size_t i = 0; i < apart.result.size(); ++i) {
+        ASSERT_NEAR(fused.result[i], apart.result[i], 1e-6);  // a few units of the last place
+        ASSERT_NEAR(fused.source_gradient[i], apart.source_gradient[i], 2e-5 * (1.0 + std::abs(apart.source_gradient[i])));
+    }
+}
+
+TEST(BatchNorm, TheSigmoidSaturatesAndKeepsNan) {
+    Tensors tensors(1, 8, 8, 8);
+    std::fill(tensors.source.begin(), tensors.source.end(), 0.0F);
+    std::fill_n(tensors.source.begin(), 8, 1.0F);
+    tensors.source[1] = NAN;
+    tensors.scale.assign(8, 1000.0F);
+    tensors.shift.assign(8, 0.0F);
+    norm_forward(tensors.shape, {.source = tensors.source.data(),
+                                 .result = tensors.result.data(),
+                                 .sigmoid = true,
+                                 .scale = tensors.scale.data(),
+                                 .shift = tensors.shift.data(),
+                                 .mean = tensors.mean.data(),
+                                 .variance = tensors.variance.data(),
+                                 .epsilon = tensors.epsilon,
+                                 .scratch = tensors.scratch.data()});
+    EXPECT_NEAR(tensors.result[0], 1.0F, 1e-6F);   // sigmoid(2600)
+    EXPECT_NEAR(tensors.result[8], 0.0F, 1e-37F);  // sigmoid(-370)
+    EXPECT_TRUE(std::isnan(tensors.result[1]));
 }
 
 // One pixel; planes of many images in one piece; planes of several pieces; fewer blocks than threads and no multiple of them.

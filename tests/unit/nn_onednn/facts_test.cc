@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "models/models.h"
 #include "tests/support/test_network.h"
 
@@ -82,6 +83,52 @@ TEST(Facts, FusionTakesStepsAway) {
     EXPECT_EQ(count_of(bn_relu, "add and ReLU"), 9U);
     EXPECT_EQ(count_of(all, "add and ReLU") + count_of(all, "add"), 0U);
     EXPECT_EQ(count_of(all, "batch norm, add, ReLU"), 9U);
+}
+
+// Two downsampling shortcuts stand behind the convolution in the graph; their additions stay passes of their own.
+TEST(Facts, InEvaluationAConvolutionDoesNormAdditionAndRelu) {
+    TestNetwork network = resnet20();
+    const auto executor = network.compile(2, Phase::evaluation);
+    const std::vector<StepFacts> steps = executor->steps();
+    EXPECT_EQ(count_of(steps, "convolution"), 19U);
+    EXPECT_EQ(count_of(steps, "batch norm factors"), 19U);
+    EXPECT_EQ(count_of(steps, "batch_normalization"), 0U);
+    EXPECT_EQ(count_of(steps, "eltwise"), 0U);
+    EXPECT_EQ(count_of(steps, "add and ReLU"), 2U);
+    EXPECT_EQ(count_of(steps, "reorder"), 0U);
+    const auto last =
+        std::ranges::find_if(steps, [](const StepFacts& step) { return step.op == "layer3.2.conv2" && step.flop > 0.0; });
+    ASSERT_NE(last, steps.end());
+    EXPECT_EQ(last->group, "layer3.2.conv2 + layer3.2.bn2 + layer3.2.add + layer3.2.relu_out");
+}
+
+TEST(Facts, ASigmoidBehindABatchNormIsDoneWithIt) {
+    TestNetwork network(build_model({.arch = "cifar10_full_sigmoid_bn", .num_classes = 10, .image_size = 32}),
+                        {.backend = "onednn", .batch = 2});
+    const std::vector<StepFacts> steps = network.training().steps();
+    EXPECT_EQ(count_of(steps, "batch norm, sigmoid"), 3U);
+    EXPECT_EQ(count_of(steps, "batch norm gradient"), 3U);
+    EXPECT_EQ(count_of(steps, "eltwise") + count_of(steps, "eltwise gradient"), 0U);
+    EXPECT_EQ(count_of(steps, "max pooling") + count_of(steps, "average pooling"), 3U);
+    EXPECT_EQ(count_of(steps, "max pooling gradient") + count_of(steps, "average pooling gradient"), 3U);
+}
+
+TEST(Facts, WithoutPropagationThereIsAReorderAroundEachConvolution) {
+    const Graph graph = build_model({.arch = "resnet20", .num_classes = 10, .image_size = 32});
+    const auto compiled = [&](const BackendOptions& options) {
+        const auto backend = make_backend("onednn", options);
+        HeapPool pool;
+        ParameterArena arena(backend->plan_parameters(graph, 4), pool, pool, 0);
+        return backend->compile(graph, 4, Phase::training, arena)->memory();
+    };
+    const MemoryUse usual = compiled({.fusion = Fusion::off});
+    const MemoryUse plain = compiled({.fusion = Fusion::off, .plain_between_ops = true});
+    const MemoryUse apart = compiled({.fusion = Fusion::off, .share_memory = false});
+    EXPECT_EQ(usual.reorders, 0);
+    EXPECT_GE(plain.reorders, 19 * 4 - 2);  // two forward, two backward; none for the gradient of the images
+    EXPECT_EQ(apart.activation_bytes, apart.activation_bytes_unshared);
+    EXPECT_LT(usual.activation_bytes, apart.activation_bytes);
+    EXPECT_THROW(make_backend("onednn", {.plain_between_ops = true}), ConfigError);
 }
 
 TEST(Facts, TheMemoryPlanIsWhatTheWorkspaceHolds) {

@@ -108,8 +108,8 @@ TEST(SoftmaxLoss, IsFiniteForHugeLogitsAndZeroForEmptySlots) {
     const std::vector<float> logits{1e4F, -1e4F, 0.0F, 1.0F, 2.0F, 3.0F};
     const std::vector<int32_t> labels{0, -1};
     std::vector<float> losses(2), gradients(6);
-    softmax_losses(logits, labels, 0.0F, losses);
-    softmax_gradients(logits, labels, 0.0F, 1.0F, gradients.data());
+    softmax_losses(logits, {.labels = labels}, losses);
+    softmax_gradients(logits, {.labels = labels}, 1.0F, gradients.data());
     EXPECT_FLOAT_EQ(losses[0], 0.0F);
     EXPECT_EQ(losses[1], 0.0F);
     for (const float gradient : gradients) EXPECT_NEAR(gradient, 0.0F, 1e-6F);
@@ -118,8 +118,29 @@ TEST(SoftmaxLoss, IsFiniteForHugeLogitsAndZeroForEmptySlots) {
 TEST(SoftmaxLoss, GradientsOfARowSumToZeroUnderSmoothing) {
     const std::vector<float> logits{0.1F, -0.5F, 2.0F};
     std::vector<float> gradients(3);
-    softmax_gradients(logits, std::vector<int32_t>{2}, 0.1F, 1.0F, gradients.data());
+    const std::vector<int32_t> labels{2};
+    softmax_gradients(logits, {.labels = labels, .smoothing = 0.1F}, 1.0F, gradients.data());
     EXPECT_NEAR(gradients[0] + gradients[1] + gradients[2], 0.0F, 1e-6F);
+}
+
+TEST(SoftmaxLoss, OfAMixtureIsTheMixtureOfTheLosses) {
+    const std::vector<float> logits{0.1F, -0.5F, 2.0F, 1.0F};
+    const std::vector<int32_t> first{2}, second{3};
+    for (const float smoothing : {0.0F, 0.1F}) {
+        std::vector<float> losses(3), gradients(12);
+        const std::span<float> all(losses), slopes(gradients);
+        const LossTargets targets[] = {
+            {.labels = first, .smoothing = smoothing},
+            {.labels = second, .smoothing = smoothing},
+            {.labels = first, .second_labels = second, .second_share = 0.3F, .smoothing = smoothing},
+        };
+        for (size_t index = 0; index < 3; ++index) {
+            softmax_losses(logits, targets[index], all.subspan(index, 1));
+            softmax_gradients(logits, targets[index], 0.5F, slopes.subspan(4 * index, 4).data());
+        }
+        EXPECT_NEAR(losses[2], 0.7F * losses[0] + 0.3F * losses[1], 1e-6F);
+        for (size_t k = 0; k < 4; ++k) EXPECT_NEAR(gradients[8 + k], 0.7F * gradients[k] + 0.3F * gradients[4 + k], 1e-6F);
+    }
 }
 
 // Channels in blocks of `block` over an h x w map.

@@ -43,11 +43,8 @@ protected:
     fs::path save(const CheckpointFolder& folder, int64_t step, double top1 = -1.0) {
         Manifest manifest{.step = step, .steps_per_epoch = 7, .total_steps = 500, .seed = 3, .num_classes = 4};
         if (top1 >= 0.0) manifest.metrics["val.top1"] = top1;
-        return folder.save({.manifest = manifest,
-                            .backend = &replica_.backend(),
-                            .arena = &replica_.arena(),
-                            .states = replica_.arena().states(),
-                            .config_yaml = "a: 1\n"});
+        snapshot_.take_all();
+        return folder.save(snapshot_, manifest, "a: 1\n");
     }
     std::vector<std::string> names() const {
         std::vector<std::string> found;
@@ -64,6 +61,7 @@ protected:
     fs::path folder_;
     HeapPool pool_;
     Replica replica_{plan_replica(tiny_bn(), 4, 1), pool_, 1};
+    Snapshot snapshot_{replica_.backend(), replica_.arena()};
 };
 
 TEST_F(CheckpointTest, ComesBackBitEqual) {
@@ -135,10 +133,7 @@ TEST_F(CheckpointTest, LessLossIsBetter) {
     for (int64_t step = 1; step <= 3; ++step) {
         Manifest manifest{.step = step};
         manifest.metrics["val.loss"] = step == 2 ? 0.1 : 0.5;
-        folder.save({.manifest = manifest,
-                     .backend = &replica_.backend(),
-                     .arena = &replica_.arena(),
-                     .states = replica_.arena().states()});
+        folder.save(snapshot_, manifest, "");
     }
     EXPECT_EQ(names(), (std::vector<std::string>{"step-000000002", "step-000000003"}));
 }

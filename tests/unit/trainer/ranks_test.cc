@@ -38,6 +38,22 @@ TEST_P(RanksTest, ARepeatedRunGivesTheSameBits) {
     EXPECT_NE(first, weights(3, experiment));
 }
 
+// Rank 0 measures, once: what it keeps is what the second run uses, on all ranks.
+TEST_F(TrainingTest, RanksUseTheConvolutionsThatRankZeroMeasured) {
+    Experiment experiment = tiny("convolutions");
+    experiment.train.backend = "onednn";
+    experiment.model.arch = "tiny_bn";
+    experiment.run.resume = "never";
+    experiment.compute.autotune = "measure";
+    experiment.compute.cache = folder("convolution-cache").string();
+    const std::vector<float> first = weights(3, experiment);
+    const std::filesystem::directory_iterator files(experiment.compute.cache);
+    ASSERT_EQ(std::distance(files, std::filesystem::directory_iterator()), 1);
+    const auto written = std::filesystem::last_write_time(std::filesystem::directory_iterator(experiment.compute.cache)->path());
+    EXPECT_EQ(weights(3, experiment), first);
+    EXPECT_EQ(std::filesystem::last_write_time(std::filesystem::directory_iterator(experiment.compute.cache)->path()), written);
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, RanksTest, ::testing::Values("reference", "onednn"));
 
 // Not a tolerance but bits. 32 images a step as 8 virtual workers; 60 images, so the second step of an epoch lacks one virtual

@@ -1,10 +1,12 @@
 // Runs that stop, are stopped, diverge or start from something else.
 #include <signal.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -66,23 +68,101 @@ TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnWithTheSameSamples) {
 }
 
 TEST_F(ResumeTest, ASignalToOneRankStopsAllAtOneStepWithACheckpoint) {
-    const std::vector<std::pair<int, int>> signals{{SIGUSR1, 138}, {SIGTERM, 143}, {SIGINT, 130}};
     Experiment unbroken = resumable("reference");
     unbroken.checkpoint.every.reset();
     const std::vector<float> expected = weights(2, unbroken);
-    for (const auto& [signal, code] : signals) {
+    for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) {
         Experiment experiment = resumable(fmt::format("signal-{}", signal));
         experiment.checkpoint.every.reset();
         TrainOptions options;
-        options.after_step = [signal = signal](int64_t step, Replica&, const World& world) {
+        options.after_step = [signal](int64_t step, Replica&, const World& world) {
             if (step == 2 && world.rank == 1) raise(signal);
         };
         for (const RankResult& result : train(2, experiment, options)) {
             EXPECT_FALSE(result.failed) << result.message;
-            EXPECT_EQ(result.exit_code, code);
+            EXPECT_EQ(result.exit_code, 138);
         }
         EXPECT_TRUE(fs::exists(fs::path(experiment.run.dir) / "checkpoints" / step_name(4)));
         EXPECT_EQ(weights(2, experiment), expected) << "the same command continues";
+    }
+}
+
+// The wish comes after the step that an evaluation follows, when its control has been read: the evaluation is what stops.
+TEST_F(ResumeTest, AWishDuringAnEvaluationStopsItAndTheContinuedRunMakesUpForIt) {
+    Experiment unbroken = resumable("evaluated");
+    unbroken.data.val.source = "synthetic";
+    unbroken.data.val.synthetic_size = 200;
+    unbroken.train.eval_every = Duration{Duration::Unit::iterations, 2.0};
+    const std::vector<RankResult> expected = train(2, unbroken);
+    ASSERT_EQ(expected.front().evaluations.size(), 4U * 4U) << expected.front().message;  // steps 2, 4, 6 and the last
+    for (const int64_t last_step : {3, 6}) {
+        for (const bool saves : {true, false}) {
+            Experiment experiment = unbroken;
+            experiment.run.dir = folder(fmt::format("evaluated-{}-{}", last_step, saves)).string();
+            if (!saves) experiment.checkpoint.every.reset();
+            TrainOptions options;
+            options.after_step = [last_step](int64_t step, Replica&, const World& world) {
+                if (step == last_step && world.rank == 1) raise(SIGTERM);
+            };
+            const std::vector<RankResult> stopped = train(2, experiment, options);
+            const size_t told = stopped.front().evaluations.size();
+            EXPECT_EQ(told, last_step == 3 ? 4U : 12U) << "that of the last step is not among them";
+            const fs::path checkpoints = fs::path(experiment.run.dir) / "checkpoints";
+            const fs::path checkpoint = checkpoints / step_name(last_step + 1);
+            EXPECT_TRUE(verify_checkpoint(checkpoint).metrics.empty());
+            const std::vector<RankResult> continued = train(2, experiment);
+            for (size_t rank = 0; rank < 2; ++rank) {
+                EXPECT_EQ(stopped[rank].exit_code, 138) << stopped[rank].message;
+                EXPECT_EQ(continued[rank].exit_code, 0) << continued[rank].message;
+                const std::vector<double> rest(expected[rank].evaluations.begin() + static_cast<std::ptrdiff_t>(told),
+                                               expected[rank].evaluations.end());
+                EXPECT_EQ(continued[rank].evaluations, rest);
+                if (last_step == 3) {
+                    EXPECT_EQ(continued[rank].weights, expected[rank].weights);
+                }
+            }
+            EXPECT_EQ(verify_checkpoint(checkpoint).metrics.empty(), !saves) << "made again with its metrics, where it was due";
+        }
+    }
+}
+
+TEST_F(ResumeTest, AWishBeforeTheFirstStepLeavesACheckpointOfItsStart) {
+    Experiment experiment = resumable("at-once");
+    TrainOptions options;
+    options.for_rank = [](Experiment&, const World& world) {
+        if (world.rank != 1) return;
+        // Comes when the handlers are there but long before a step: while the data is looked at and the ranks connect.
+        std::thread([] {
+            struct sigaction present {};
+            while (sigaction(SIGTERM, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) usleep(50);
+            kill(getpid(), SIGTERM);
+        }).detach();
+    };
+    for (const RankResult& result : train(2, experiment, options)) EXPECT_EQ(result.exit_code, 138) << result.message;
+    const fs::path checkpoints = fs::path(experiment.run.dir) / "checkpoints";
+    const int64_t step = CheckpointFolder({.folder = checkpoints}).latest()->manifest.step;
+    EXPECT_LE(step, 1);
+    Experiment whole = resumable("whole");
+    EXPECT_EQ(weights(2, experiment), weights(2, whole));
+}
+
+TEST_F(ResumeTest, TheSameSignalLaterOnceMoreEndsARankAtOnceButNotSooner) {
+    for (const auto& [pause_ms, code] : {std::pair(0, 138), std::pair(600, 143)}) {
+        Experiment experiment = resumable(fmt::format("twice-{}", pause_ms));
+        TrainOptions options;
+        options.after_step = [pause_ms = pause_ms](int64_t step, Replica&, const World&) {
+            if (step != 2) return;
+            raise(SIGTERM);
+            usleep(1000 * static_cast<useconds_t>(pause_ms));
+            raise(SIGTERM);
+        };
+        const RankResult result = train(1, experiment, options).front();
+        if (code == 138) {
+            EXPECT_EQ(result.exit_code, 138) << result.message;
+        }
+        if (code == 143) {
+            EXPECT_TRUE(result.failed) << "it ended without a word";
+        }
     }
 }
 
@@ -99,6 +179,7 @@ TEST_F(ResumeTest, ALossThatIsNotFiniteOnOneRankStopsAllBeforeTheUpdate) {
         EXPECT_THAT(result.message, HasSubstr("step 4"));
         EXPECT_THAT(result.message, HasSubstr("rank 1"));
         EXPECT_THAT(result.message, HasSubstr("infinite: fc.weight"));
+        EXPECT_THAT(result.message, HasSubstr("it began on rank 1: the parameter fc.weight was not finite before the step"));
     }
     EXPECT_EQ(CheckpointFolder({.folder = fs::path(experiment.run.dir) / "checkpoints"}).latest()->manifest.step, 4);
 }

@@ -139,6 +139,7 @@ std::vector<RankResult> TrainingTest::train(int ranks, const Experiment& experim
         RankResult result{.failed = outcome.threw || outcome.signal != 0 || outcome.timed_out, .message = outcome.text};
         if (outcome.signal != 0) result.message = fmt::format("signal {}", outcome.signal);
         if (outcome.timed_out) result.message = "timed out";
+        if (!result.failed && outcome.text.empty()) result = {.failed = true, .message = "ended without a word"};
         if (!result.failed) {
             std::string_view text = outcome.text;
             result.exit_code = extract<int>(text).at(0);

@@ -1,4 +1,4 @@
-#include "configs/nearest.h"
+#include "core/nearest.h"
 
 #include <algorithm>
 #include <cctype>

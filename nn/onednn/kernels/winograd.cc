@@ -1,0 +1,153 @@
+// Forward and the gradient of the source: each thread takes pieces of some tiles through all three stages by itself, so that their
+// points stay in its caches; only the weights' points are made by all threads together before.
+#include "nn/onednn/kernels/winograd.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "nn/onednn/kernels/winograd_grids.h"
+
+namespace lockstep::onednn {
+
+using winograd::Convolution;
+using winograd::divide_up;
+using winograd::kApart;
+using winograd::kPoints;
+
+namespace {
+
+// Pieces of `tiles` tiles, as many for each thread as for the others. Their size decides about time only.
+struct Pieces {
+    int64_t tiles = 0, count = 0;
+    int64_t weight_stride = 0, source_stride = 0, result_stride = 0;  // floats from one point to the next
+
+    int64_t weight_floats() const { return kPoints * weight_stride; }
+    int64_t thread_floats() const { return kPoints * (source_stride + result_stride); }
+};
+
+Pieces pieces_of(const Convolution& conv, int threads) {
+    constexpr int64_t kFloats = 128 << 10;        // of points: as many as a usual second-level cache holds,
+    constexpr int64_t kFewest = 72, kMost = 192;  // but enough tiles to be worth fetching the weights' points for
+    const int64_t rows = winograd::product_rows();
+    const int64_t wanted = std::clamp(kFloats / kPoints / (conv.depth() + conv.columns()), kFewest, kMost);
+    const int64_t rounds = divide_up(conv.tiles(), wanted * threads);
+    Pieces pieces;
+    pieces.tiles = divide_up(divide_up(conv.tiles(), rounds * threads), rows) * rows;
+    pieces.count = divide_up(conv.tiles(), pieces.tiles);
+    pieces.weight_stride = conv.depth() * conv.columns() + kApart;
+    pieces.source_stride = conv.depth() * pieces.tiles + kApart;
+    pieces.result_stride = conv.columns() * pieces.tiles + kApart;
+    return pieces;
+}
+
+struct Operands {
+    const float* source;
+    const float* weights;
+    const float* bias = nullptr;
+    bool relu = false;
+    float* result;
+    float* scratch;  // the weights' points, then each thread's
+};
+
+// As panels of two blocks of columns.
+void transform_weights(const Convolution& conv, const Pieces& pieces, const Operands& operands) {
+    const int64_t block_floats = 9 * conv.block * conv.block;
+    const int64_t in_blocks = conv.turned ? conv.to.channel_blocks : conv.from.channel_blocks;
+#pragma omp for schedule(static) collapse(2)
+    for (int64_t column = 0; column < conv.to.channel_blocks; ++column) {
+        for (int64_t depth = 0; depth < conv.from.channel_blocks; ++depth) {
+            const int64_t out = conv.turned ? depth : column, in = conv.turned ? column : depth;
+            const int64_t panel = column / 2 * 2;
+            const int64_t panel_width = std::min<int64_t>(2, conv.to.channel_blocks - panel) * conv.block;
+            const winograd::WeightBlock block{
+                .block = conv.block,
+                .weights = const_cast<float*>(operands.weights) + (out * in_blocks + in) * block_floats,  // only read
+                .points =
+                    operands.scratch + (panel * conv.depth() + column - panel) * conv.block + depth * conv.block * panel_width,
+                .point_stride = pieces.weight_stride,
+                .row_stride = panel_width};
+            conv.turned ? winograd::turned_weights_to_points(block) : winograd::weights_to_points(block);
+        }
+    }
+}
+
+void convolve_piece(const Convolution& conv, const Pieces& pieces, int64_t piece, const Operands& operands, float* scratch) {
+    const int64_t first = piece * pieces.tiles;
+    const int64_t count = std::min(pieces.tiles, conv.tiles() - first);
+    const int64_t rows = winograd::product_rows();
+    float* const result_points = scratch + kPoints * pieces.source_stride;
+    winograd::Tiles tiles{.grid = conv.from, .block = conv.block, .first = first, .count = count};
+    tiles.data = const_cast<float*>(operands.source);  // only read
+    tiles.point_stride = pieces.source_stride;
+    for (int64_t block = 0; block < conv.from.channel_blocks; ++block) {
+        tiles.channel_block = block;
+        tiles.points = scratch + block * pieces.tiles * conv.block;
+        winograd::source_to_points(tiles);
+    }
+    for (int64_t point = 0; point < kPoints; ++point) {
+        winograd::multiply({.block = conv.block,
+                            .tiles = divide_up(count, rows) * rows,  // what is left of an earlier piece gives results nobody reads
+                            .tile_stride = pieces.tiles,
+                            .depth_blocks = conv.from.channel_blocks,
+                            .column_blocks = conv.to.channel_blocks,
+                            .left = scratch + point * pieces.source_stride,
+                            .right = operands.scratch + point * pieces.weight_stride,
+                            .result = result_points + point * pieces.result_stride});
+    }
+    tiles.grid = conv.to;
+    tiles.data = operands.result;
+    tiles.point_stride = pieces.result_stride;
+    for (int64_t block = 0; block < conv.to.channel_blocks; ++block) {
+        tiles.channel_block = block;
+        tiles.points = result_points + block * pieces.tiles * conv.block;
+        winograd::points_to_result(tiles, operands.bias == nullptr ? nullptr : operands.bias + block * conv.block, operands.relu);
+    }
+}
+
+void convolve(const Convolution& conv, const Operands& operands) {
+    const int threads = omp_get_max_threads();
+    const Pieces pieces = pieces_of(conv, threads);
+#pragma omp parallel num_threads(threads)
+    {
+        transform_weights(conv, pieces, operands);
+        float* const own = operands.scratch + pieces.weight_floats() + omp_get_thread_num() * pieces.thread_floats();
+#pragma omp for schedule(static)
+        for (int64_t piece = 0; piece < pieces.count; ++piece) convolve_piece(conv, pieces, piece, operands, own);
+    }
+}
+
+size_t scratch_floats(const Convolution& conv, int threads) {
+    const Pieces pieces = pieces_of(conv, threads);
+    return static_cast<size_t>(pieces.weight_floats() + threads * pieces.thread_floats());
+}
+
+}  // namespace
+
+bool winograd_runs_here(int64_t block) { return (block == 8 || block == 16) && block <= winograd::lane_count(); }
+
+size_t winograd_forward_scratch(const WinogradShape& shape, int threads) {
+    return scratch_floats(winograd::forward_of(shape), threads);
+}
+
+size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads) {
+    return scratch_floats(winograd::source_gradient_of(shape), threads);
+}
+
+void winograd_forward(const WinogradShape& shape, const WinogradForward& forward) {
+    convolve(winograd::forward_of(shape), {.source = forward.source,
+                                           .weights = forward.weights,
+                                           .bias = forward.bias,
+                                           .relu = forward.relu,
+                                           .result = forward.result,
+                                           .scratch = forward.scratch});
+}
+
+void winograd_source_gradient(const WinogradShape& shape, const WinogradSourceGradient& backward) {
+    convolve(winograd::source_gradient_of(shape), {.source = backward.result_gradient,
+                                                   .weights = backward.weights,
+                                                   .result = backward.source_gradient,
+                                                   .scratch = backward.scratch});
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,60 @@
+// A 3x3 convolution of stride 1 by Winograd's algorithm, in fp32 on blocked layouts (winograd_tiles.h says how), in its three
+// directions, on the caller's OpenMP pool. Results do not depend on the number of threads. They differ from a direct convolution's
+// by rounding: about 1e-6 to 1e-5 of a tensor's norm.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep::onednn {
+
+struct WinogradShape {
+    int64_t images = 0;
+    int64_t block = 8;                      // channels in a block, of all tensors: 8 or 16
+    int64_t in_blocks = 0, out_blocks = 0;  // blocks of channels; those filled up are zero and stay so
+    int64_t height = 0, width = 0;          // of the source
+    int64_t pad = 1;                        // on all sides: 0, 1 or 2
+
+    int64_t out_height() const { return height + 2 * pad - 2; }
+    int64_t out_width() const { return width + 2 * pad - 2; }
+};
+
+// Whether this processor has the loops for blocks of this size.
+bool winograd_runs_here(int64_t block);
+
+// Floats of scratch memory, 64-byte aligned, for `threads` threads.
+size_t winograd_forward_scratch(const WinogradShape& shape, int threads);
+size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads);
+size_t winograd_weight_gradient_scratch(const WinogradShape& shape);
+
+// Tensors: source (images, in_blocks, height, width, block), result and its gradient (images, out_blocks, out_height, out_width,
+// block), weights (out_blocks, in_blocks, 3, 3, block of in, block of out), bias (out_blocks * block).
+struct WinogradForward {
+    const float* source = nullptr;
+    const float* weights = nullptr;
+    const float* bias = nullptr;  // null: none
+    bool relu = false;
+    float* result = nullptr;
+    float* scratch = nullptr;
+};
+void winograd_forward(const WinogradShape& shape, const WinogradForward& forward);
+
+struct WinogradSourceGradient {
+    const float* result_gradient = nullptr;
+    const float* weights = nullptr;
+    float* source_gradient = nullptr;
+    float* scratch = nullptr;
+};
+void winograd_source_gradient(const WinogradShape& shape, const WinogradSourceGradient& backward);
+
+struct WinogradWeightGradient {
+    const float* source = nullptr;
+    const float* result_gradient = nullptr;
+    float* weight_gradient = nullptr;
+    float* bias_gradient = nullptr;  // null: none
+    bool accumulate = false;         // adds to both gradients
+    float* scratch = nullptr;
+};
+void winograd_weight_gradient(const WinogradShape& shape, const WinogradWeightGradient& backward);
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,420 @@
+// The vector loops of winograd_tiles.cc. Included once for each instruction set by Highway's foreach_target.h, so without a guard.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "core/error.h"
+#include "hwy/highway.h"
+#include "nn/onednn/kernels/winograd_tiles.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::onednn::winograd::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Vectors of exactly kBlock lanes, one per pixel of a block of channels.
+template <size_t kBlock>
+using Tag = hn::CappedTag<float, kBlock>;
+constexpr size_t kLanes = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR ? 0 : hn::MaxLanes(hn::CappedTag<float, 16>());
+constexpr bool kUsable = kLanes >= 8;
+constexpr int kRows = kLanes >= 16 ? 12 : 6;      // of a register block of multiply(): with two vectors, most of the registers
+constexpr int kOuterRows = kLanes >= 16 ? 8 : 4;  // of multiply_outer(), with three vectors
+constexpr int kOuterVectors = 3;
+
+// work.template operator()<kBlock>() for the block of a job.
+template <class Work>
+HWY_INLINE void WithBlock(int64_t block, const Work& work) {
+    check(kUsable && block <= static_cast<int64_t>(kLanes), "these loops are not for this processor or block");
+    if constexpr (kLanes >= 16) {
+        if (block == 16) return work.template operator()<16>();
+    }
+    if constexpr (kUsable) {
+        check(block == 8, "blocks of 8 or 16 channels");
+        work.template operator()<8>();
+    }
+}
+
+// --- the transforms along one axis: in[] -> out[]
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void SourceAxis(D d, const V (&in)[6], V (&out)[6]) {
+    const V four = hn::Set(d, 4.0F), five = hn::Set(d, 5.0F);
+    const V even = hn::NegMulAdd(four, in[2], in[4]), odd = hn::NegMulAdd(four, in[1], in[3]);
+    const V far_even = hn::Sub(in[4], in[2]);
+    V far_odd = hn::Sub(in[3], in[1]);
+    far_odd = hn::Add(far_odd, far_odd);
+    out[0] = hn::NegMulAdd(five, in[2], hn::MulAdd(four, in[0], in[4]));
+    out[1] = hn::Add(even, odd);
+    out[2] = hn::Sub(even, odd);
+    out[3] = hn::Add(far_even, far_odd);
+    out[4] = hn::Sub(far_even, far_odd);
+    out[5] = hn::NegMulAdd(five, in[3], hn::MulAdd(four, in[1], in[5]));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void ResultAxis(D d, const V (&in)[6], V (&out)[4]) {
+    const V sum = hn::Add(in[1], in[2]), difference = hn::Sub(in[1], in[2]);
+    const V far_sum = hn::Add(in[3], in[4]), far_difference = hn::Sub(in[3], in[4]);
+    out[0] = hn::Add(in[0], hn::Add(sum, far_sum));
+    out[1] = hn::MulAdd(hn::Set(d, 2.0F), far_difference, difference);
+    out[2] = hn::MulAdd(hn::Set(d, 4.0F), far_sum, sum);
+    out[3] = hn::Add(in[5], hn::MulAdd(hn::Set(d, 8.0F), far_difference, difference));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void GradientAxis(D d, const V (&in)[4], V (&out)[6]) {
+    const V four = hn::Set(d, 4.0F);
+    const V even = hn::Add(in[0], in[2]), odd = hn::Add(in[1], in[3]);
+    const V far_even = hn::MulAdd(four, in[2], in[0]);
+    V far_odd = hn::MulAdd(four, in[3], in[1]);
+    far_odd = hn::Add(far_odd, far_odd);
+    out[0] = in[0];
+    out[1] = hn::Add(even, odd);
+    out[2] = hn::Sub(even, odd);
+    out[3] = hn::Add(far_even, far_odd);
+    out[4] = hn::Sub(far_even, far_odd);
+    out[5] = in[3];
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void WeightAxis(D d, const V (&in)[3], V (&out)[6]) {
+    const V sixth = hn::Set(d, -1.0F / 6.0F), twelfth = hn::Set(d, 1.0F / 12.0F);
+    const V outer = hn::Add(in[0], in[2]);
+    const V far_outer = hn::MulAdd(hn::Set(d, 1.0F / 24.0F), in[0], hn::Mul(hn::Set(d, 1.0F / 6.0F), in[2]));
+    const V far_inner = hn::Mul(twelfth, in[1]);
+    out[0] = hn::Mul(hn::Set(d, 0.25F), in[0]);
+    out[1] = hn::Mul(sixth, hn::Add(outer, in[1]));
+    out[2] = hn::Mul(sixth, hn::Sub(outer, in[1]));
+    out[3] = hn::Add(far_outer, far_inner);
+    out[4] = hn::Sub(far_outer, far_inner);
+    out[5] = in[2];
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void WeightGradientAxis(D d, const V (&in)[6], V (&out)[3]) {
+    const V sixth = hn::Set(d, 1.0F / 6.0F);
+    const V sum = hn::Mul(sixth, hn::Add(in[1], in[2])), difference = hn::Mul(sixth, hn::Sub(in[1], in[2]));
+    const V far_sum = hn::Mul(sixth, hn::Add(in[3], in[4])), far_difference = hn::Mul(sixth, hn::Sub(in[3], in[4]));
+    const V quarter = hn::Set(d, 0.25F);
+    out[0] = hn::Sub(hn::Mul(quarter, hn::Add(in[0], far_sum)), sum);
+    out[1] = hn::MulSub(hn::Set(d, 0.5F), far_difference, difference);
+    out[2] = hn::Add(in[5], hn::Sub(far_sum, sum));
+}
+
+// Both axes of a kFrom x kFrom square of vectors, through the first-level cache. load(row, column), store(row, column, vector).
+template <int kFrom, int kTo, class D, class Axis, class Load, class Store>
+HWY_INLINE void Transform(D d, const Axis& axis, const Load& load, const Store& store) {
+    using V = hn::Vec<D>;
+    HWY_ALIGN float middle[kFrom * kTo * hn::MaxLanes(D())];
+    for (int row = 0; row < kFrom; ++row) {
+        V in[kFrom], out[kTo];
+#pragma GCC unroll 8
+        for (int column = 0; column < kFrom; ++column) in[column] = load(row, column);
+        axis(in, out);
+#pragma GCC unroll 8
+        for (int column = 0; column < kTo; ++column) hn::Store(out[column], d, middle + (row * kTo + column) * hn::MaxLanes(d));
+    }
+    for (int column = 0; column < kTo; ++column) {
+        V in[kFrom], out[kTo];
+#pragma GCC unroll 8
+        for (int row = 0; row < kFrom; ++row) in[row] = hn::Load(d, middle + (row * kTo + column) * hn::MaxLanes(d));
+        axis(in, out);
+#pragma GCC unroll 8
+        for (int row = 0; row < kTo; ++row) store(row, column, out[row]);
+    }
+}
+
+// --- tiles
+
+// Walks over the tiles of a job: work(index of tile in the job, first element of its image's block, row, column of its corner).
+template <class Work>
+HWY_INLINE void ForEachTile(const Tiles& job, const Work& work) {
+    const Grid& grid = job.grid;
+    const int64_t plane = grid.height * grid.width * job.block;
+    int64_t column = job.first % grid.tile_columns;
+    int64_t row = job.first / grid.tile_columns % grid.tile_rows;
+    int64_t image = job.first / grid.tile_columns / grid.tile_rows;
+    for (int64_t tile = 0; tile < job.count; ++tile) {
+        float* data = job.data + (image * grid.channel_blocks + job.channel_block) * plane;
+        work(tile, data, row * kTile - grid.pad, column * kTile - grid.pad);
+        if (++column < grid.tile_columns) continue;
+        column = 0;
+        if (++row < grid.tile_rows) continue;
+        row = 0;
+        ++image;
+    }
+}
+
+// A kSide x kSide square of pixels with zeros for those outside the image.
+template <size_t kBlock, int kSide>
+HWY_NOINLINE void CopyWithin(const Grid& grid, const float* data, int64_t row, int64_t column, float* square) {
+    std::memset(square, 0, sizeof(float) * kSide * kSide * kBlock);
+    const int64_t left = std::max<int64_t>(0, -column), right = std::min<int64_t>(kSide, grid.width - column);
+    if (right <= left) return;
+    for (int64_t y = std::max<int64_t>(0, -row); y < std::min<int64_t>(kSide, grid.height - row); ++y) {
+        std::memcpy(square + (y * kSide + left) * static_cast<int64_t>(kBlock),
+                    data + ((row + y) * grid.width + column + left) * static_cast<int64_t>(kBlock),
+                    sizeof(float) * kBlock * static_cast<size_t>(right - left));
+    }
+}
+
+template <size_t kBlock, int kSide, class Axis>
+HWY_NOINLINE void ToPoints(const Tiles& job, const Axis& axis) {
+    const Tag<kBlock> d;
+    constexpr auto kStep = static_cast<int64_t>(kBlock);
+    const Grid& grid = job.grid;
+    HWY_ALIGN float square[kSide * kSide * kBlock];
+    ForEachTile(job, [&](int64_t tile, const float* data, int64_t row, int64_t column) HWY_ATTR {
+        const bool inside = row >= 0 && column >= 0 && row + kSide <= grid.height && column + kSide <= grid.width;
+        const float* from = square;
+        int64_t stride = kSide * kStep;
+        if (inside) {
+            from = data + (row * grid.width + column) * kStep;
+            stride = grid.width * kStep;
+        } else {
+            CopyWithin<kBlock, kSide>(grid, data, row, column, square);
+        }
+        float* const points = job.points + tile * kStep;
+        Transform<kSide, kReach>(
+            d, axis, [&](int y, int x) HWY_ATTR { return hn::LoadU(d, from + y * stride + x * kStep); },
+            [&](int y, int x, auto value) HWY_ATTR { hn::StoreU(value, d, points + (y * kReach + x) * job.point_stride); });
+    });
+}
+
+template <size_t kBlock>
+HWY_NOINLINE void PointsToResultOf(const Tiles& job, const float* bias, bool relu) {
+    const Tag<kBlock> d;
+    constexpr auto kStep = static_cast<int64_t>(kBlock);
+    const Grid& grid = job.grid;
+    const auto add = bias == nullptr ? hn::Zero(d) : hn::LoadU(d, bias);
+    const auto zero = hn::Zero(d);
+    HWY_ALIGN float square[kTile * kTile * kBlock];
+    ForEachTile(job, [&](int64_t tile, float* data, int64_t row, int64_t column) HWY_ATTR {
+        const bool inside = row + kTile <= grid.height && column + kTile <= grid.width;
+        float* to = inside ? data + (row * grid.width + column) * kStep : square;
+        const int64_t stride = (inside ? grid.width : kTile) * kStep;
+        const float* const points = job.points + tile * kStep;
+        Transform<kReach, kTile>(
+            d, [&](const auto& in, auto& out) HWY_ATTR { ResultAxis(d, in, out); },
+            [&](int y, int x) HWY_ATTR { return hn::LoadU(d, points + (y * kReach + x) * job.point_stride); },
+            [&](int y, int x, auto value) HWY_ATTR {
+                value = hn::Add(value, add);
+                if (relu) value = hn::IfThenElse(hn::Lt(value, zero), zero, value);  // a NaN must not be hidden
+                hn::StoreU(value, d, to + y * stride + x * kStep);
+            });
+        if (inside) return;
+        const int64_t width = std::min(kTile, grid.width - column);
+        for (int64_t y = 0; y < std::min(kTile, grid.height - row); ++y) {
+            std::memcpy(data + ((row + y) * grid.width + column) * kStep, square + y * stride,
+                        sizeof(float) * kBlock * static_cast<size_t>(width));
+        }
+    });
+}
+
+// --- weights
+
+template <size_t kBlock>
+HWY_NOINLINE void WeightsToPointsOf(const WeightBlock& job, const float* weights) {
+    const Tag<kBlock> d;
+    for (size_t row = 0; row < kBlock; ++row) {
+        const float* from = weights + row * kBlock;
+        float* to = job.points + static_cast<int64_t>(row) * job.row_stride;
+        Transform<3, kReach>(
+            d, [&](const auto& in, auto& out) HWY_ATTR { WeightAxis(d, in, out); },
+            [&](int y, int x) HWY_ATTR { return hn::LoadU(d, from + static_cast<size_t>(y * 3 + x) * kBlock * kBlock); },
+            [&](int y, int x, auto value) HWY_ATTR { hn::StoreU(value, d, to + (y * kReach + x) * job.point_stride); });
+    }
+}
+
+template <size_t kBlock>
+HWY_NOINLINE void TurnedWeightsToPointsOf(const WeightBlock& job) {
+    HWY_ALIGN float turned[9 * kBlock * kBlock];
+    for (size_t tap = 0; tap < 9; ++tap) {
+        const float* from = job.weights + tap * kBlock * kBlock;
+        float* to = turned + (8 - tap) * kBlock * kBlock;
+        for (size_t row = 0; row < kBlock; ++row) {
+            for (size_t column = 0; column < kBlock; ++column) to[column * kBlock + row] = from[row * kBlock + column];
+        }
+    }
+    WeightsToPointsOf<kBlock>(job, turned);
+}
+
+template <size_t kBlock>
+HWY_NOINLINE void PointsToWeightsOf(const WeightBlock& job, bool accumulate) {
+    const Tag<kBlock> d;
+    for (size_t row = 0; row < kBlock; ++row) {
+        float* to = job.weights + row * kBlock;
+        const float* from = job.points + static_cast<int64_t>(row) * job.row_stride;
+        Transform<kReach, 3>(
+            d, [&](const auto& in, auto& out) HWY_ATTR { WeightGradientAxis(d, in, out); },
+            [&](int y, int x) HWY_ATTR { return hn::LoadU(d, from + (y * kReach + x) * job.point_stride); },
+            [&](int y, int x, auto value) HWY_ATTR {
+                float* place = to + static_cast<size_t>(y * 3 + x) * kBlock * kBlock;
+                hn::StoreU(accumulate ? hn::Add(value, hn::LoadU(d, place)) : value, d, place);
+            });
+    }
+}
+
+// --- products
+
+// A register block: kHeight tiles by kVectors blocks of columns, over the whole depth.
+template <size_t kBlock, int kHeight, int kVectors>
+HWY_NOINLINE void MultiplyBlock(const float* HWY_RESTRICT left, int64_t left_stride, const float* HWY_RESTRICT right,
+                                int64_t depth_blocks, float* HWY_RESTRICT result, int64_t result_stride) {
+    const Tag<kBlock> d;
+    using V = hn::Vec<Tag<kBlock>>;
+    V sum[kHeight][kVectors];
+#pragma GCC unroll 16
+    for (int row = 0; row < kHeight; ++row) {
+#pragma GCC unroll 4
+        for (int vector = 0; vector < kVectors; ++vector) sum[row][vector] = hn::Zero(d);
+    }
+    for (int64_t depth = 0; depth < depth_blocks; ++depth, left += left_stride) {
+#pragma GCC unroll 16
+        for (size_t lane = 0; lane < kBlock; ++lane, right += kVectors * kBlock) {
+            V columns[kVectors];
+#pragma GCC unroll 4
+            for (int vector = 0; vector < kVectors; ++vector) columns[vector] = hn::LoadU(d, right + vector * kBlock);
+#pragma GCC unroll 16
+            for (int row = 0; row < kHeight; ++row) {
+                const V value = hn::Set(d, left[row * kBlock + lane]);
+#pragma GCC unroll 4
+                for (int vector = 0; vector < kVectors; ++vector) {
+                    sum[row][vector] = hn::MulAdd(value, columns[vector], sum[row][vector]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < kHeight; ++row) {
+#pragma GCC unroll 4
+        for (int vector = 0; vector < kVectors; ++vector) {
+            hn::StoreU(sum[row][vector], d, result + vector * result_stride + row * kBlock);
+        }
+    }
+}
+
+template <size_t kBlock>
+HWY_NOINLINE void MultiplyOf(const Product& job) {
+    constexpr auto kStep = static_cast<int64_t>(kBlock);
+    const int64_t stride = job.tile_stride * kStep;
+    const int64_t depth = job.depth_blocks * kStep;
+    for (int64_t column = 0; column < job.column_blocks; column += 2) {
+        const float* right = job.right + column * depth * kStep;
+        float* result = job.result + column * stride;
+        for (int64_t tile = 0; tile < job.tiles; tile += kRows) {
+            if (column + 1 < job.column_blocks) {
+                MultiplyBlock<kBlock, kRows, 2>(job.left + tile * kStep, stride, right, job.depth_blocks, result + tile * kStep,
+                                                stride);
+            } else {
+                MultiplyBlock<kBlock, kRows, 1>(job.left + tile * kStep, stride, right, job.depth_blocks, result + tile * kStep,
+                                                stride);
+            }
+        }
+    }
+}
+
+// A register block: kHeight rows by kVectors blocks of columns, over all tiles.
+template <size_t kBlock, int kHeight, int kVectors>
+HWY_NOINLINE void OuterBlock(const float* HWY_RESTRICT left, const float* HWY_RESTRICT right, int64_t right_stride, int64_t tiles,
+                             float* HWY_RESTRICT result, int64_t result_stride, bool accumulate) {
+    const Tag<kBlock> d;
+    using V = hn::Vec<Tag<kBlock>>;
+    V sum[kHeight][kVectors];
+#pragma GCC unroll 16
+    for (int row = 0; row < kHeight; ++row) {
+#pragma GCC unroll 4
+        for (int vector = 0; vector < kVectors; ++vector) {
+            sum[row][vector] = accumulate ? hn::LoadU(d, result + row * result_stride + vector * kBlock) : hn::Zero(d);
+        }
+    }
+#pragma GCC unroll 4
+    for (int64_t tile = 0; tile < tiles; ++tile, left += kBlock, right += kBlock) {
+        V columns[kVectors];
+#pragma GCC unroll 4
+        for (int vector = 0; vector < kVectors; ++vector) columns[vector] = hn::LoadU(d, right + vector * right_stride);
+#pragma GCC unroll 16
+        for (int row = 0; row < kHeight; ++row) {
+            const V value = hn::Set(d, left[row]);
+#pragma GCC unroll 4
+            for (int vector = 0; vector < kVectors; ++vector) {
+                sum[row][vector] = hn::MulAdd(value, columns[vector], sum[row][vector]);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < kHeight; ++row) {
+#pragma GCC unroll 4
+        for (int vector = 0; vector < kVectors; ++vector) {
+            hn::StoreU(sum[row][vector], d, result + row * result_stride + vector * kBlock);
+        }
+    }
+}
+
+template <size_t kBlock>
+HWY_NOINLINE void MultiplyOuterOf(const OuterProduct& job) {
+    constexpr auto kStep = static_cast<int64_t>(kBlock);
+    constexpr int kHeight = std::min<int>(kOuterRows, static_cast<int>(kBlock));
+    const int64_t stride = job.tile_stride * kStep;
+    const int64_t sum_stride = job.column_blocks * kStep;
+    for (int64_t column = 0; column < job.column_blocks;) {
+        // Threes, and twos where a one would be left.
+        const int64_t left_over = job.column_blocks - column;
+        const int64_t vectors = left_over == 4 || left_over == 2 ? 2 : std::min<int64_t>(left_over, kOuterVectors);
+        const float* right = job.right + column * stride;
+        for (int64_t row = job.row_block_begin * kStep; row < job.row_block_end * kStep; row += kHeight) {
+            const float* left = job.left + row / kStep * stride + row % kStep;
+            float* sum = job.sum + row * sum_stride + column * kStep;
+            const auto block = vectors == 3   ? OuterBlock<kBlock, kHeight, 3>
+                               : vectors == 2 ? OuterBlock<kBlock, kHeight, 2>
+                                              : OuterBlock<kBlock, kHeight, 1>;
+            block(left, right, stride, job.tiles, sum, sum_stride, job.accumulate);
+        }
+        column += vectors;
+    }
+}
+
+// --- what winograd_tiles.cc exports
+
+int64_t LaneCount() { return static_cast<int64_t>(kUsable ? kLanes : 0); }
+int64_t ProductRows() { return kRows; }
+
+void SourceToPoints(const Tiles& tiles) {
+    WithBlock(tiles.block, [&]<size_t kBlock>() {
+        ToPoints<kBlock, kReach>(tiles, [](const auto& in, auto& out) HWY_ATTR { SourceAxis(Tag<kBlock>(), in, out); });
+    });
+}
+
+void GradientToPoints(const Tiles& tiles) {
+    WithBlock(tiles.block, [&]<size_t kBlock>() {
+        ToPoints<kBlock, kTile>(tiles, [](const auto& in, auto& out) HWY_ATTR { GradientAxis(Tag<kBlock>(), in, out); });
+    });
+}
+
+void PointsToResult(const Tiles& tiles, const float* bias, bool relu) {
+    WithBlock(tiles.block, [&]<size_t kBlock>() { PointsToResultOf<kBlock>(tiles, bias, relu); });
+}
+
+void WeightsToPoints(const WeightBlock& block) {
+    WithBlock(block.block, [&]<size_t kBlock>() { WeightsToPointsOf<kBlock>(block, block.weights); });
+}
+
+void TurnedWeightsToPoints(const WeightBlock& block) {
+    WithBlock(block.block, [&]<size_t kBlock>() { TurnedWeightsToPointsOf<kBlock>(block); });
+}
+
+void PointsToWeights(const WeightBlock& block, bool accumulate) {
+    WithBlock(block.block, [&]<size_t kBlock>() { PointsToWeightsOf<kBlock>(block, accumulate); });
+}
+
+void MultiplyPoints(const Product& product) {
+    WithBlock(product.block, [&]<size_t kBlock>() { MultiplyOf<kBlock>(product); });
+}
+
+void MultiplyOuter(const OuterProduct& product) {
+    WithBlock(product.block, [&]<size_t kBlock>() { MultiplyOuterOf<kBlock>(product); });
+}
+
+}  // namespace lockstep::onednn::winograd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();

@@ -1,0 +1,91 @@
+// The inner loops of a Winograd convolution F(4x4, 3x3) with the points 0, 1, -1, 2, -2, infinity (Lavin and Gray, "Fast algorithms
+// for convolutional neural networks", arXiv:1509.09308, section 4.3): 4x4 outputs from 6x6 inputs by 36 products instead of 144.
+//
+//   result tile = A^T [ (G weights G^T) * (B^T source tile B) ] A
+//
+// and, by transposing that, the gradient of the weights: G^T [ (B^T source tile B) * (A gradient tile A^T) ] G, summed over tiles.
+// "Points" are the 36 values between the transforms. Tensors are blocked: images, blocks of channels, rows, columns, `block`
+// channels.
+//
+// Chosen at run time for the processor's instruction set (AVX2, AVX-512). `block` must be at most lane_count().
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::onednn::winograd {
+
+constexpr int64_t kTile = 4;   // results along an axis
+constexpr int64_t kReach = 6;  // sources they come from
+constexpr int64_t kPoints = kReach * kReach;
+
+// Floats in a vector of this processor, 16 at most; 0: it has none of 8 or more, these loops must not be called.
+int64_t lane_count();
+
+// How a tensor is cut into tiles, in the order images, rows of tiles, tiles of a row. Tile (0, 0) begins `pad` before the image.
+struct Grid {
+    int64_t images = 0, channel_blocks = 0, height = 0, width = 0;  // of the tensor
+    int64_t tile_rows = 0, tile_columns = 0;
+    int64_t pad = 0;
+
+    int64_t tiles() const { return images * tile_rows * tile_columns; }
+};
+
+// Tiles [first, first + count) of one block of channels. Value of point p of tile `first + t`: points + p * point_stride + t *
+// block.
+struct Tiles {
+    Grid grid;
+    int64_t block = 8;
+    int64_t channel_block = 0;
+    int64_t first = 0, count = 0;
+    float* data = nullptr;
+    float* points = nullptr;
+    int64_t point_stride = 0;
+};
+
+void source_to_points(const Tiles& tiles);    // B^T d B; zeros outside the image
+void gradient_to_points(const Tiles& tiles);  // A d A^T of 4x4; zeros outside the image
+// A^T m A, written where it lies inside the image; `bias`: one vector to add, null: none.
+void points_to_result(const Tiles& tiles, const float* bias, bool relu);
+
+// Weights of one block of output by one block of input channels, [3][3][input channel][output channel].
+struct WeightBlock {
+    int64_t block = 8;
+    float* weights = nullptr;
+    float* points = nullptr;  // of the block's first row and column
+    int64_t point_stride = 0;
+    int64_t row_stride = 0;  // from one input (turned: output) channel to the next
+};
+void weights_to_points(const WeightBlock& block);         // G g G^T; a row per input channel
+void turned_weights_to_points(const WeightBlock& block);  // turned by 180 degrees and transposed, for the gradient of the source
+void points_to_weights(const WeightBlock& block, bool accumulate);  // G^T m G
+
+// result[tile][column] = sum over k of left[tile][k] right[k][column] at one point. Layouts: left [k / block][tile][block], result
+// [column / block][tile][block], both `tile_stride` tiles apart; right: panels of two blocks of columns (the last may be one),
+// [k][columns of the panel].
+struct Product {
+    int64_t block = 8;
+    int64_t tiles = 0;  // a multiple of product_rows()
+    int64_t tile_stride = 0;
+    int64_t depth_blocks = 0, column_blocks = 0;
+    const float* left = nullptr;
+    const float* right = nullptr;
+    float* result = nullptr;
+};
+void multiply(const Product& product);
+int64_t product_rows();
+
+// sum[row][column] (+)= sum over tiles of left[tile][row] right[tile][column] at one point. Layouts: left [row /
+// block][tile][block], right likewise, sum [row][column].
+struct OuterProduct {
+    int64_t block = 8;
+    int64_t tiles = 0, tile_stride = 0;
+    int64_t row_block_begin = 0, row_block_end = 0;  // which blocks of rows to do
+    int64_t column_blocks = 0;
+    const float* left = nullptr;
+    const float* right = nullptr;
+    float* sum = nullptr;
+    bool accumulate = false;
+};
+void multiply_outer(const OuterProduct& product);
+
+}  // namespace lockstep::onednn::winograd

@@ -1,0 +1,132 @@
+#include "nn/onednn/winograd_steps.h"
+
+#include <utility>
+#include <vector>
+
+namespace lockstep::onednn {
+
+namespace {
+
+float* floats(const Value& value) { return static_cast<float*>(value.memory.get_data_handle()); }
+float* floats(const std::optional<Value>& value) { return value ? floats(*value) : nullptr; }
+
+class ForwardStep final : public Step {
+public:
+    ForwardStep(const WinogradShape& shape, WinogradOperands operands, Value scratch, bool relu)
+        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), relu_(relu) {}
+
+    void run(const RunContext& /*context*/) override {
+        winograd_forward(shape_, {.source = floats(operands_.source),
+                                  .weights = floats(operands_.weights),
+                                  .bias = floats(operands_.bias),
+                                  .relu = relu_,
+                                  .result = floats(operands_.result),
+                                  .scratch = floats(scratch_)});
+    }
+    std::string_view name() const override { return "convolution"; }
+
+private:
+    WinogradShape shape_;
+    WinogradOperands operands_;
+    Value scratch_;
+    bool relu_;
+};
+
+class SourceGradientStep final : public Step {
+public:
+    SourceGradientStep(const WinogradShape& shape, WinogradOperands operands, Value scratch)
+        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)) {}
+
+    void run(const RunContext& /*context*/) override {
+        winograd_source_gradient(shape_, {.result_gradient = floats(operands_.result),
+                                          .weights = floats(operands_.weights),
+                                          .source_gradient = floats(operands_.source),
+                                          .scratch = floats(scratch_)});
+    }
+    std::string_view name() const override { return "convolution gradient"; }
+
+private:
+    WinogradShape shape_;
+    WinogradOperands operands_;
+    Value scratch_;
+};
+
+class WeightGradientStep final : public Step {
+public:
+    WeightGradientStep(const WinogradShape& shape, WinogradOperands operands, Value scratch)
+        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)) {}
+
+    void run(const RunContext& context) override {
+        winograd_weight_gradient(shape_, {.source = floats(operands_.source),
+                                          .result_gradient = floats(operands_.result),
+                                          .weight_gradient = floats(operands_.weights),
+                                          .bias_gradient = floats(operands_.bias),
+                                          .accumulate = context.accumulate,
+                                          .scratch = floats(scratch_)});
+    }
+    std::string_view name() const override { return "convolution weight gradient"; }
+
+private:
+    WinogradShape shape_;
+    WinogradOperands operands_;
+    Value scratch_;
+};
+
+MemoryDesc floats_desc(size_t count) {
+    return {{static_cast<int64_t>(count)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
+}
+
+template <typename ConvolutionStep, typename... Options>
+void add(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands, size_t scratch_floats,
+         const Options&... options) {
+    const Value scratch = compiler.new_value(floats_desc(scratch_floats), "scratchpad");
+    std::vector<const Value*> used{&operands.source, &operands.weights, &operands.result};
+    if (operands.bias) used.push_back(&*operands.bias);
+    compiler.add_convolution_step(std::make_unique<ConvolutionStep>(shape, operands, scratch, options...), "own:winograd", used,
+                                  scratch);
+}
+
+bool is_3x3_of_stride_1(const ConvOp& conv) {
+    return conv.kernel_h == 3 && conv.kernel_w == 3 && conv.stride_h == 1 && conv.stride_w == 1 && conv.dilation_h == 1 &&
+           conv.dilation_w == 1 && conv.groups == 1 && conv.pad_h == conv.pad_w && conv.pad_h <= 2;
+}
+
+}  // namespace
+
+std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc& source, const MemoryDesc& weights,
+                                            const MemoryDesc& result) {
+    using Tag = dnnl::memory::format_tag;
+    constexpr auto kFloat = dnnl::memory::data_type::f32;
+    if (!is_3x3_of_stride_1(conv)) return std::nullopt;
+    for (const auto& [block, data_tag, weight_tag] :
+         {std::tuple{int64_t{8}, Tag::nChw8c, Tag::OIhw8i8o}, std::tuple{int64_t{16}, Tag::nChw16c, Tag::OIhw16i16o}}) {
+        if (!winograd_runs_here(block) || source != MemoryDesc(source.dims(), kFloat, data_tag) ||
+            result != MemoryDesc(result.dims(), kFloat, data_tag) || weights != MemoryDesc(weights.dims(), kFloat, weight_tag)) {
+            continue;
+        }
+        const dnnl::memory::dims dims = source.dims();
+        if (conv.bias && conv.out_channels % block != 0) return std::nullopt;  // the bias has no values for the block's rest
+        return WinogradShape{.images = dims[0],
+                             .block = block,
+                             .in_blocks = (dims[1] + block - 1) / block,
+                             .out_blocks = (result.dims()[1] + block - 1) / block,
+                             .height = dims[2],
+                             .width = dims[3],
+                             .pad = conv.pad_h};
+    }
+    return std::nullopt;
+}
+
+void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands, bool relu) {
+    add<ForwardStep>(compiler, shape, operands, winograd_forward_scratch(shape, compiler.library().options.threads), relu);
+}
+
+void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands) {
+    add<SourceGradientStep>(compiler, shape, operands, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
+}
+
+void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands) {
+    add<WeightGradientStep>(compiler, shape, operands, winograd_weight_gradient_scratch(shape));
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,179 @@
+// The Winograd kernels against the formula of a convolution, summed in double precision.
+#include <omp.h>
+
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/random.h"
+#include "core/tensor.h"
+#include "nn/onednn/kernels/winograd.h"
+#include "tests/support/test_network.h"
+
+namespace lockstep::onednn {
+namespace {
+
+using testing_support::relative_error;
+
+// F(4x4, 3x3) multiplies rounding errors by a few tens: 1e-6 is usual, the bound leaves room for unlucky sums.
+constexpr double kTolerance = 2e-5;
+
+struct WinogradCase {
+    const char* name;
+    WinogradShape shape;
+};
+void PrintTo(const WinogradCase& test, std::ostream* out) { *out << test.name; }
+
+std::vector<WinogradCase> cases() {
+    return {
+        {"OneTile", {.images = 1, .in_blocks = 1, .out_blocks = 1, .height = 4, .width = 4}},
+        {"OnePixel", {.images = 1, .in_blocks = 1, .out_blocks = 2, .height = 1, .width = 1}},
+        {"OddSizes", {.images = 3, .in_blocks = 2, .out_blocks = 3, .height = 7, .width = 13}},
+        {"OddBlocks", {.images = 2, .in_blocks = 5, .out_blocks = 7, .height = 9, .width = 6}},
+        {"FourAndEightBlocks", {.images = 1, .in_blocks = 4, .out_blocks = 8, .height = 10, .width = 5}},
+        {"NoPad", {.images = 2, .in_blocks = 3, .out_blocks = 1, .height = 8, .width = 11, .pad = 0}},
+        {"WidePad", {.images = 2, .in_blocks = 1, .out_blocks = 4, .height = 5, .width = 3, .pad = 2}},
+        {"ManyTiles", {.images = 5, .in_blocks = 1, .out_blocks = 1, .height = 41, .width = 38}},
+    };
+}
+
+std::vector<float> noise(size_t count, const char* name) {
+    std::vector<float> values(count);
+    RandomStream stream(7, name);
+    for (float& value : values) value = stream.normal();
+    return values;
+}
+
+class Winograd : public ::testing::TestWithParam<WinogradCase> {
+protected:
+    void SetUp() override {
+        if (!winograd_runs_here(shape.block)) GTEST_SKIP() << "this processor has neither AVX2 nor AVX-512";
+        source = noise(static_cast<size_t>(shape.images * in() * shape.height * shape.width), "source");
+        weights = noise(static_cast<size_t>(9 * in() * out()), "weights");
+        bias = noise(static_cast<size_t>(out()), "bias");
+        gradient = noise(static_cast<size_t>(shape.images * out() * shape.out_height() * shape.out_width()), "gradient");
+        scratch_memory =
+            pool.allocate(sizeof(float) * std::max({winograd_forward_scratch(shape, 3), winograd_source_gradient_scratch(shape, 3),
+                                                    winograd_weight_gradient_scratch(shape)}));
+        scratch = reinterpret_cast<float*>(scratch_memory.bytes().data());
+        std::fill_n(scratch, scratch_memory.byte_count() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
+    }
+    void TearDown() override { omp_set_num_threads(1); }
+
+    int64_t in() const { return shape.in_blocks * shape.block; }
+    int64_t out() const { return shape.out_blocks * shape.block; }
+    size_t source_at(int64_t n, int64_t c, int64_t y, int64_t x) const {
+        return static_cast<size_t>((((n * in() + c) / 8 * shape.height + y) * shape.width + x) * 8 + c % 8);
+    }
+    size_t result_at(int64_t n, int64_t c, int64_t y, int64_t x) const {
+        return static_cast<size_t>((((n * out() + c) / 8 * shape.out_height() + y) * shape.out_width() + x) * 8 + c % 8);
+    }
+    size_t weight_at(int64_t o, int64_t i, int64_t y, int64_t x) const {
+        return static_cast<size_t>((((o / 8 * shape.in_blocks + i / 8) * 9 + y * 3 + x) * 8 + i % 8) * 8 + o % 8);
+    }
+
+    // work(place in source, in weights, in result) for each product of the convolution.
+    template <typename Work>
+    void for_each_product(const Work& work) const {
+        for (int64_t n = 0; n < shape.images; ++n)
+            for (int64_t o = 0; o < out(); ++o)
+                for (int64_t y = 0; y < shape.out_height(); ++y)
+                    for (int64_t x = 0; x < shape.out_width(); ++x)
+                        for (int64_t tap = 0; tap < 9; ++tap) {
+                            const int64_t row = y + tap / 3 - shape.pad, column = x + tap % 3 - shape.pad;
+                            if (row < 0 || column < 0 || row >= shape.height || column >= shape.width) continue;
+                            for (int64_t i = 0; i < in(); ++i)
+                                work(source_at(n, i, row, column), weight_at(o, i, tap / 3, tap % 3), result_at(n, o, y, x));
+                        }
+    }
+
+    static std::vector<float> rounded(const std::vector<double>& values) { return {values.begin(), values.end()}; }
+
+    std::vector<float> forward(bool relu) {
+        std::vector<float> result(gradient.size());
+        winograd_forward(shape, {.source = source.data(),
+                                 .weights = weights.data(),
+                                 .bias = relu ? bias.data() : nullptr,
+                                 .relu = relu,
+                                 .result = result.data(),
+                                 .scratch = scratch});
+        return result;
+    }
+    std::vector<float> source_gradient() {
+        std::vector<float> result(source.size());
+        winograd_source_gradient(
+            shape,
+            {.result_gradient = gradient.data(), .weights = weights.data(), .source_gradient = result.data(), .scratch = scratch});
+        return result;
+    }
+    // The weights', then the bias'.
+    std::vector<float> weight_gradient(bool accumulate, float start) {
+        std::vector<float> result(weights.size() + bias.size(), start);
+        winograd_weight_gradient(shape, {.source = source.data(),
+                                         .result_gradient = gradient.data(),
+                                         .weight_gradient = result.data(),
+                                         .bias_gradient = result.data() + weights.size(),
+                                         .accumulate = accumulate,
+                                         .scratch = scratch});
+        return result;
+    }
+
+    const WinogradShape shape = GetParam().shape;
+    HeapPool pool;
+    Buffer scratch_memory;
+    float* scratch = nullptr;
+    std::vector<float> source, weights, bias, gradient;
+};
+
+TEST_P(Winograd, ForwardIsTheConvolution) {
+    std::vector<double> expected(gradient.size());
+    for_each_product(
+        [&](size_t from, size_t weight, size_t to) { expected[to] += static_cast<double>(source[from]) * weights[weight]; });
+    EXPECT_LE(relative_error(forward(false), rounded(expected)), kTolerance);
+    for (size_t place = 0; place < expected.size(); ++place) {
+        const size_t plane = static_cast<size_t>(shape.out_height() * shape.out_width() * 8);
+        const size_t channel = place / plane % static_cast<size_t>(shape.out_blocks) * 8 + place % 8;
+        expected[place] = std::max(0.0, expected[place] + bias[channel]);
+    }
+    EXPECT_LE(relative_error(forward(true), rounded(expected)), kTolerance);
+}
+
+TEST_P(Winograd, SourceGradientIsTheConvolutionsAdjoint) {
+    std::vector<double> expected(source.size());
+    for_each_product(
+        [&](size_t from, size_t weight, size_t to) { expected[from] += static_cast<double>(gradient[to]) * weights[weight]; });
+    EXPECT_LE(relative_error(source_gradient(), rounded(expected)), kTolerance);
+}
+
+TEST_P(Winograd, WeightGradientIsWrittenOrAdded) {
+    std::vector<double> expected(weights.size() + bias.size());
+    for_each_product(
+        [&](size_t from, size_t weight, size_t to) { expected[weight] += static_cast<double>(gradient[to]) * source[from]; });
+    for (size_t place = 0; place < gradient.size(); ++place) {
+        const size_t plane = static_cast<size_t>(shape.out_height() * shape.out_width() * 8);
+        expected[weights.size() + place / plane % static_cast<size_t>(shape.out_blocks) * 8 + place % 8] += gradient[place];
+    }
+    EXPECT_LE(relative_error(weight_gradient(false, 9.0F), rounded(expected)), kTolerance);
+    for (double& value : expected) value += 2.0;
+    EXPECT_LE(relative_error(weight_gradient(true, 2.0F), rounded(expected)), kTolerance);
+}
+
+TEST_P(Winograd, BitsDoNotDependOnThreads) {
+    const auto same = [](const std::vector<float>& left, const std::vector<float>& right) {
+        return left.size() == right.size() && std::memcmp(left.data(), right.data(), left.size() * sizeof(float)) == 0;
+    };
+    omp_set_num_threads(1);
+    const auto result = forward(true), from_result = source_gradient(), of_weights = weight_gradient(false, 0.0F);
+    for (const int threads : {2, 3}) {
+        omp_set_num_threads(threads);
+        EXPECT_TRUE(same(forward(true), result)) << threads;
+        EXPECT_TRUE(same(source_gradient(), from_result)) << threads;
+        EXPECT_TRUE(same(weight_gradient(false, 0.0F), of_weights)) << threads;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Winograd, ::testing::ValuesIn(cases()), [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace lockstep::onednn
