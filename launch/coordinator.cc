@@ -115,6 +115,11 @@ void Coordinator::add(const AgentEvent& event, int64_t number, int64_t now_ns) {
     }
     agents_[number] = {.facts = event.facts, .last_sign_ns = now_ns};
     restarts_ = std::max(restarts_, event.facts.restarts);
+    if (phase_ == Phase::gathering && options_.max_nodes > 1) {
+        note(fmt::format(
+            "{} pid {} is here, {} of {} now", event.facts.host, event.facts.pid, present_count(),
+            is_elastic() ? fmt::format("{} to {} nodes", options_.min_nodes, options_.max_nodes) : nodes_text(options_.max_nodes)));
+    }
     if (phase_ == Phase::gathering || phase_ == Phase::ending) return;
     const auto members = std::ranges::count_if(agents_, [](const auto& entry) { return entry.second.in_round; });
     if (members < options_.max_nodes) {
