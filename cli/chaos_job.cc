@@ -272,7 +272,7 @@ private:
 
     void drill_in_the_program() {
         std::vector<std::string> settings = endless();
-        settings.emplace_back("train.check_replicas=1it");
+        settings.emplace_back(drill_.fault == Fault::flip ? "train.check_replicas=1it" : "train.check_replicas=never");
         const std::string what = fmt::format("{}:{}:{}", name_of(drill_.fault), drill_.rank, drill_.at_step);
         Job job(launched(train(settings)), {{"LOCKSTEP_DRILL", what}}, result_.log);
         if (wait_until(job, [&] { return job.output().find("drill: ") != std::string::npos; })) fault_s_ = now_s();

@@ -51,15 +51,15 @@ std::vector<std::vector<std::string>> addresses_of_nodes(const World& world, con
     return addresses;
 }
 
-Json findings_json(const std::vector<Finding>& findings) {
+Json findings_json(const std::vector<PreflightFinding>& findings) {
     Json list = Json::array();
-    for (const Finding& finding : findings)
+    for (const PreflightFinding& finding : findings)
         list.push_back({{"kind", finding.is_error ? "error" : "warning"}, {"text", finding.text}});
     return list;
 }
 
-std::vector<Finding> findings_from(const std::string& text) {
-    std::vector<Finding> findings;
+std::vector<PreflightFinding> findings_from(const std::string& text) {
+    std::vector<PreflightFinding> findings;
     for (const Json& item : Json::parse(text)) findings.push_back({item.at("kind") == "error", item.at("text")});
     return findings;
 }
@@ -151,7 +151,7 @@ std::string to_text(const Preflight& preflight) {
     text += pairs_text(preflight.pairs);
     text += data_text(preflight.ranks.front().data);
     size_t errors = 0;
-    for (const Finding& finding : preflight.findings) {
+    for (const PreflightFinding& finding : preflight.findings) {
         text += fmt::format("{}: {}\n", finding.is_error ? "error" : "warning", finding.text);
         errors += finding.is_error ? 1 : 0;
     }

@@ -20,23 +20,23 @@ struct PreflightNeeds {
     uint64_t open_files = 0;  // of each rank
 };
 
-struct Finding {
+struct PreflightFinding {
     bool is_error = false;  // else a warning: the job runs, though slower or with a risk
     std::string text;       // what, where, what next
 };
 
 struct Preflight {
-    std::vector<MachineFacts> ranks;  // by rank
-    std::vector<NodePair> pairs;      // each node to each other one
-    std::vector<Finding> findings;    // errors first
+    std::vector<MachineFacts> ranks;         // by rank
+    std::vector<NodePair> pairs;             // each node to each other one
+    std::vector<PreflightFinding> findings;  // errors first
     double seconds = 0.0;
 
     bool is_fine() const { return findings.empty() || !findings.front().is_error; }
 };
 
 // Pure.
-std::vector<Finding> find_problems(const std::vector<MachineFacts>& ranks, const std::vector<NodePair>& pairs,
-                                   const PreflightNeeds& needs);
+std::vector<PreflightFinding> find_problems(const std::vector<MachineFacts>& ranks, const std::vector<NodePair>& pairs,
+                                            const PreflightNeeds& needs);
 
 // Collective over the ranks that have met in `store`. Rank 0 returns all that was found, the others what rank 0 found wrong and
 // nothing else. CommError when a rank says nothing for `timeout_ms`.

@@ -22,7 +22,7 @@ public:
         for (const MachineFacts& rank : ranks) ranks_of_node_[rank.node].push_back(&rank);
     }
 
-    std::vector<Finding> judge() {
+    std::vector<PreflightFinding> judge() {
         check_addresses();
         check_pairs();
         check_names();
@@ -32,7 +32,7 @@ public:
         check_run_folder();
         check_data();
         check_processors();
-        std::stable_partition(findings_.begin(), findings_.end(), [](const Finding& finding) { return finding.is_error; });
+        std::stable_partition(findings_.begin(), findings_.end(), [](const PreflightFinding& finding) { return finding.is_error; });
         return std::move(findings_);
     }
 
@@ -175,13 +175,13 @@ private:
     const std::vector<NodePair>& pairs_;
     const PreflightNeeds& needs_;
     std::map<int, std::vector<const MachineFacts*>> ranks_of_node_;
-    std::vector<Finding> findings_;
+    std::vector<PreflightFinding> findings_;
 };
 
 }  // namespace
 
-std::vector<Finding> find_problems(const std::vector<MachineFacts>& ranks, const std::vector<NodePair>& pairs,
-                                   const PreflightNeeds& needs) {
+std::vector<PreflightFinding> find_problems(const std::vector<MachineFacts>& ranks, const std::vector<NodePair>& pairs,
+                                            const PreflightNeeds& needs) {
     return Judge(ranks, pairs, needs).judge();
 }
 

@@ -50,9 +50,9 @@ std::vector<NodePair> good_pairs() {
             {.from = 1, .to = 0, .endpoint = "10.0.0.1:5000", .round_trip_ms = 0.4}};
 }
 
-std::vector<std::string> texts(const std::vector<Finding>& findings) {
+std::vector<std::string> texts(const std::vector<PreflightFinding>& findings) {
     std::vector<std::string> list;
-    for (const Finding& finding : findings) list.push_back((finding.is_error ? "error: " : "warning: ") + finding.text);
+    for (const PreflightFinding& finding : findings) list.push_back((finding.is_error ? "error: " : "warning: ") + finding.text);
     return list;
 }
 
