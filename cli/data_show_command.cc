@@ -76,7 +76,12 @@ ImageView to_pixels(const std::vector<float>& values, const PipelineOptions& opt
 std::string describe(const PipelineChoices& choices) {
     std::string text = fmt::format("stored {}x{}", choices.stored.width, choices.stored.height);
     for (const CropBox& box : choices.crops) text += fmt::format(", crop {}x{} at {},{}", box.width, box.height, box.x, box.y);
-    return text + (choices.flipped ? ", flipped" : "");
+    if (choices.flipped) text += ", flipped";
+    for (const auto& [name, value] : choices.operations) text += fmt::format(", {} {:.3g}", name, value);
+    if (const CropBox& box = choices.erased; box.width > 0) {
+        text += fmt::format(", erased {}x{} at {},{}", box.width, box.height, box.x, box.y);
+    }
+    return text;
 }
 
 class Sheet {

@@ -66,7 +66,7 @@ struct Experiment {
         int64_t timeout_ms = 60'000;  // without a finished image
         bool shuffle = true;
         std::string remainder = "keep";      // keep | drop
-        std::string on_bad_image = "error";  // error | skip
+        std::string on_bad_image = "error";  // error or stop | skip or substitute
         std::string decode = "exact";        // exact | fast | full
         bool apply_exif_orientation = false;
         double mixup = 0.0, cutmix = 0.0;  // 0: off

@@ -150,8 +150,11 @@ std::vector<SchemaRow> data_rows() {
          .choices = {"keep", "drop"}},
         {.name = "data.on_bad_image",
          .field = [](Experiment& e) -> Field { return &e.data.on_bad_image; },
-         .doc = "An image that cannot be decoded: `error` stops the run and names it, `skip` takes the next good one and counts.",
-         .choices = {"error", "skip"}},
+         .doc =
+             "An image that cannot be decoded: `stop` (or `error`) ends the run and names it. `substitute` (or `skip`) goes on: in "
+             "training the next good one takes its place, so that steps keep their size; validation leaves it out; all are counted "
+             "and listed in bad_images.txt of the run.",
+         .choices = {"error", "stop", "skip", "substitute"}},
         {.name = "data.decode",
          .field = [](Experiment& e) -> Field { return &e.data.decode; },
          .doc =

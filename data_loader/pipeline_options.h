@@ -42,7 +42,7 @@ struct Transform {
     bool random_values = false;                    // random_erasing: normal noise in place of zeros
 };
 
-// skip and substitute: the sample is replaced by the next good one and counted.
+// skip: in training the sample is replaced by the next good one, in evaluation left out; counted.
 enum class BadImagePolicy : uint8_t { error, skip };
 
 // How much of a JPEG file is decoded under a leading random_resized_crop. full: all of it. exact: what the crop needs, with the

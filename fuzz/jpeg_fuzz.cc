@@ -1,4 +1,5 @@
-// libFuzzer target: the JPEG decoder and its plain twin, over all rows and over some. What both decode must have the same size.
+// libFuzzer target: the JPEG decoder and its plain twin, whole, and over boxes with and without shrinking. What both decode must
+// have the same size.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,10 +19,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
         const ImageSize declared = decoder.open(bytes, "fuzz.jpg");
         if (int64_t{declared.width} * declared.height > kMaxPixels) return 0;
-        const int first = size > 0 ? data[size - 1] % declared.height : 0;
-        decoder.decode(first, declared.height - first, image);
+        const auto choice = [&](size_t from_end) { return size > from_end ? static_cast<int>(data[size - 1 - from_end]) : 0; };
+        const int x = choice(0) % declared.width, y = choice(1) % declared.height;
+        decoder.decode({.box = {x, y, declared.width - x, declared.height - y}, .shrink = 1 << choice(2) % 4}, image);
         decoder.open(bytes, "fuzz.jpg");
-        decoder.decode(0, declared.height, image);
+        decoder.decode({.box = {0, 0, declared.width, declared.height}, .everything = true}, image);
         const std::optional<ImageSize> decoded = plain.decode(bytes);
         if (decoded && !(*decoded == declared)) __builtin_trap();
     } catch (const DataError&) {

@@ -39,6 +39,10 @@ Filter filter_named(const std::string& name) {
     return Filter::bilinear;
 }
 
+BadImagePolicy bad_image_policy_named(const std::string& name) {
+    return name == "skip" || name == "substitute" ? BadImagePolicy::skip : BadImagePolicy::error;
+}
+
 DecodeMode decode_named(const std::string& name) {
     return name == "full" ? DecodeMode::full : name == "fast" ? DecodeMode::fast : DecodeMode::exact;
 }
@@ -92,7 +96,7 @@ PipelineOptions pipeline_options(const Experiment& experiment, const DataSetConf
     PipelineOptions options{.channels = static_cast<int>(experiment.model.channels),
                             .height = static_cast<int>(experiment.model.image_size),
                             .width = static_cast<int>(experiment.model.image_size),
-                            .on_bad_image = experiment.data.on_bad_image == "skip" ? BadImagePolicy::skip : BadImagePolicy::error,
+                            .on_bad_image = bad_image_policy_named(experiment.data.on_bad_image),
                             .decode = decode_named(experiment.data.decode),
                             .apply_exif_orientation = experiment.data.apply_exif_orientation,
                             .seed = experiment.run.seed};

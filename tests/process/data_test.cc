@@ -267,8 +267,8 @@ protected:
     }
 };
 
-TEST_F(BadImageTest, ThePolicyErrorEndsAllRanksAndNamesPathAndReason) {
-    const Outcome outcome = run_job(2, options("error"));
+TEST_F(BadImageTest, ThePolicyStopEndsAllRanksAndNamesPathAndReason) {
+    const Outcome outcome = run_job(2, options("stop"));
     EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
     EXPECT_LT(outcome.seconds, 10.0);
     EXPECT_TRUE(outcome.says("error: " + (folder_ / "pictures" / "a").string())) << outcome.output;

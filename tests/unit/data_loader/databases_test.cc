@@ -79,9 +79,9 @@ TEST_F(DatabasesTest, AnLmdbOfThePublicLibraryReadsAsTheFolderItWasMadeFrom) {
         EXPECT_EQ(ours.encoding, raw ? Encoding::raw : Encoding::detect);
         EXPECT_EQ(text_of(ours.bytes) == text_of(original.bytes), !raw);
         const ImageSize size = decoder.open(original);
-        const ImageView right = decoder.decode(0, size.height, b);
+        const ImageView right = decoder.decode_all(size, b);
         ASSERT_EQ(decoder.open(ours), size);
-        const ImageView left = decoder.decode(0, size.height, a);
+        const ImageView left = decoder.decode_all(size, a);
         for (int y = 0; y < size.height; ++y) {
             for (int x = 0; x < size.width; ++x) EXPECT_EQ(std::memcmp(left.row(y) + 4 * x, right.row(y) + 4 * x, 3), 0);
         }

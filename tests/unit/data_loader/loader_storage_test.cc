@@ -237,7 +237,7 @@ TEST(PlainJpeg, GivesTheSamePixelsAsTheDecoder) {
     Image image;
     const Record record = record_of(case_file("img/ref_rgb.jpg"));
     const ImageSize size = decoder.open(record.bytes, record.key);
-    decoder.decode(0, size.height, image);
+    decoder.decode({.box = {0, 0, size.width, size.height}}, image);
     ASSERT_EQ(plain.decode(record.bytes), size);
     for (int y = 0; y < size.height; ++y) {
         for (int x = 0; x < size.width; ++x) {

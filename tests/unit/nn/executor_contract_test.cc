@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,6 +92,30 @@ TEST_P(ExecutorContract, ForwardReturnsTheSumOfTheLossesOfTheLogits) {
         sum += losses[image];
     }
     EXPECT_NEAR(total, sum, 1e-5);
+}
+
+TEST_P(ExecutorContract, AMixturesLossAndGradientsAreTheMixtureOfThoseOfItsLabels) {
+    TestNetwork network(tiny("tiny_cnn"), options(4));
+    const std::vector<int32_t> first{0, 1, 2, 3}, second{3, 1, 4, 0};
+    const auto pass = [&](const ForwardInput& input) {
+        const double loss = network.training().forward(input);
+        network.backward();
+        return std::pair(loss, all_gradients(network));
+    };
+    const std::span<const float> images = network.batch().images;
+    const auto [loss_a, a] = pass({.images = images, .labels = first});
+    const auto [loss_b, b] = pass({.images = images, .labels = second});
+    const auto [loss, mixed] = pass({.images = images, .labels = first, .second_labels = second, .second_share = 0.3F});
+    EXPECT_NEAR(loss, 0.7 * loss_a + 0.3 * loss_b, 1e-5);
+    for (size_t parameter = 0; parameter < mixed.size(); ++parameter) {
+        std::vector<float> expected(mixed[parameter].size());
+        for (size_t at = 0; at < expected.size(); ++at) expected[at] = 0.7F * a[parameter][at] + 0.3F * b[parameter][at];
+        EXPECT_LE(relative_error(mixed[parameter], expected), kRounding) << network.parameter_names()[parameter];
+    }
+    // Forgotten by the next pass.
+    EXPECT_EQ(pass({.images = images, .labels = first}).second, a);
+    const std::vector<int32_t> bad{0, 1, 5, 0};
+    EXPECT_THROW(pass({.images = images, .labels = first, .second_labels = bad, .second_share = 0.3F}), DataError);
 }
 
 TEST_P(ExecutorContract, BackwardOverwritesWhateverTheGradientsHeld) {

@@ -11,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using testing_support::make_synthetic_run;
 
 constexpr int64_t kMs = 1'000'000;
 
