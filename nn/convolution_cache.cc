@@ -1,7 +1,7 @@
 // A file is a checksum over fingerprint and table, then the table:
 //
 //   lockstep-convolutions 1 0123456789abcdef
-//   forward 64x56x56 to 64 pad 1 batch 32 = winograd
+//   forward 64x56x56 to 64 kernel 3 pad 1 batch 32 = winograd
 //   ...
 #include "nn/convolution_cache.h"
 

@@ -8,13 +8,13 @@
 
 namespace lockstep {
 
-// direct: the library's choice. winograd: this project's own kernel for 3x3 convolutions of stride 1, in fp32; about twice as fast
-// and rounded otherwise.
+// direct: the library's choice. winograd: this project's own kernel for 3x3 and 5x5 convolutions of stride 1, in fp32; about twice
+// as fast and rounded otherwise.
 enum class ConvolutionCode : uint8_t { direct, winograd };
 enum class ConvolutionPass : uint8_t { forward, source_gradient, weight_gradient };
 
 struct ConvolutionTable {
-    // "forward 64x56x56 to 64 pad 1 batch 32" -> code.
+    // "forward 64x56x56 to 64 kernel 3 pad 1 batch 32" -> code.
     std::map<std::string, ConvolutionCode, std::less<>> codes;
 
     std::string to_text() const;                               // a line for each

@@ -35,6 +35,10 @@ private:
     void backward_weights(Compiler& compiler, const Value& gradient);
     void backward_data(Compiler& compiler, const Value& gradient);
     MemoryDesc bias_desc() const { return plain_desc({conv_.out_channels}, dnnl::memory::data_type::f32); }
+    // A tail's factors and terms take the place of a bias and have no values for a last block's rest.
+    bool carried_by_winograd(const std::optional<InferenceTail>& tail) const {
+        return !tail || (!conv_.bias && conv_.out_channels % 16 == 0);
+    }
     bool takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result);
 
     ConvOp conv_;
@@ -154,16 +158,19 @@ void ConvolutionPlan::forward(Compiler& compiler) {
     weights_ = compiler.parameter_value(entry, weight_dims_);
     std::optional<Value> bias;
     if (conv_.bias) bias = compiler.parameter_value(entry + 1, {conv_.out_channels});
-    // Winograd's tiles have no room for what is behind the convolution, beyond a ReLU.
-    if (!tail && takes_winograd(compiler, ConvolutionPass::forward, source_.desc, result_.desc)) {
-        add_winograd_forward(compiler, *winograd_, {source_, weights_, result_, bias}, compiler.has_fused_relu(op_));
+    std::optional<TailOperands> after;
+    if (tail) after = tail_operands(compiler, *tail, forward_desc_.dst_desc());
+    if (carried_by_winograd(tail) && takes_winograd(compiler, ConvolutionPass::forward, source_.desc, result_.desc)) {
+        WinogradFinish finish{.relu = tail ? tail->relu : compiler.has_fused_relu(op_)};
+        if (after) finish = {finish.relu, after->factors, after->terms, after->addend};
+        add_winograd_forward(compiler, *winograd_, {source_, weights_, result_, bias}, finish);
     } else {
         Arguments arguments{{DNNL_ARG_SRC, source_},
                             {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
                             {DNNL_ARG_DST, result_}};
         if (bias) arguments.emplace_back(DNNL_ARG_BIAS, *bias);
-        if (tail) {
-            const Arguments more = tail_arguments(compiler, *tail, forward_desc_.dst_desc());
+        if (after) {
+            const Arguments more = after->arguments();
             arguments.insert(arguments.end(), more.begin(), more.end());
         }
         compiler.run<Forward>(forward_desc_, arguments);

@@ -5,8 +5,8 @@
 namespace lockstep::onednn {
 
 std::string convolution_key(ConvolutionPass pass, const WinogradShape& shape) {
-    return fmt::format("{} {}x{}x{} to {} pad {} batch {}", name_of(pass), shape.in_blocks * shape.block, shape.height, shape.width,
-                       shape.out_blocks * shape.block, shape.pad, shape.images);
+    return fmt::format("{} {}x{}x{} to {} kernel {} pad {} batch {}", name_of(pass), shape.in_blocks * shape.block, shape.height,
+                       shape.width, shape.out_blocks * shape.block, shape.kernel, shape.pad, shape.images);
 }
 
 // Transforms cost per channel and products per pair of channels; the weights' transform is shared by all pixels; and tiles that

@@ -61,7 +61,7 @@ dnnl::post_ops post_ops_of(const InferenceTail& tail, const MemoryDesc& result) 
     return post_ops;
 }
 
-Arguments tail_arguments(Compiler& compiler, const InferenceTail& tail, const MemoryDesc& result) {
+TailOperands tail_operands(Compiler& compiler, const InferenceTail& tail, const MemoryDesc& result) {
     const auto& norm = std::get<BatchNormOp>(compiler.op(tail.norm).attributes);
     const int64_t channels = result.dims()[1];
     size_t entry = compiler.first_entry(tail.norm);
@@ -72,13 +72,19 @@ Arguments tail_arguments(Compiler& compiler, const InferenceTail& tail, const Me
     }
     parameters.mean = compiler.parameter_value(entry, {channels});
     parameters.variance = compiler.parameter_value(entry + 1, {channels});
-    const Value factors = compiler.new_value(per_channel(channels), "batch norm factors");
-    const Value terms = compiler.new_value(per_channel(channels), "batch norm terms");
-    compiler.add_step(std::make_unique<NormFactorsStep>(parameters, norm.epsilon, factors, terms), {&factors, &terms});
+    TailOperands operands{.factors = compiler.new_value(per_channel(channels), "batch norm factors"),
+                          .terms = compiler.new_value(per_channel(channels), "batch norm terms")};
+    compiler.add_step(std::make_unique<NormFactorsStep>(parameters, norm.epsilon, operands.factors, operands.terms),
+                      {&operands.factors, &operands.terms});
+    if (tail.addend) operands.addend = compiler.as_layout(compiler.output(*tail.addend), result);
+    return operands;
+}
+
+Arguments TailOperands::arguments() const {
     const auto operand = [](int position) { return DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1; };
-    Arguments arguments{{operand(0), factors}, {operand(1), terms}};
-    if (tail.addend) arguments.emplace_back(operand(2), compiler.as_layout(compiler.output(*tail.addend), result));
-    return arguments;
+    Arguments all{{operand(0), factors}, {operand(1), terms}};
+    if (addend) all.emplace_back(operand(2), *addend);
+    return all;
 }
 
 }  // namespace lockstep::onednn

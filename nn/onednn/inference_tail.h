@@ -12,7 +12,13 @@ namespace lockstep::onednn {
 // `result`: the convolution's, in which the shortcut is then read too.
 dnnl::post_ops post_ops_of(const InferenceTail& tail, const MemoryDesc& result);
 
-// Adds the step that makes the batch norm's factors and terms from the arena, and returns the arguments of the post-ops.
-Arguments tail_arguments(Compiler& compiler, const InferenceTail& tail, const MemoryDesc& result);
+// Where the tail's operands lie: relu(sum factors + terms + addend). Adds the step that makes factors and terms from the arena.
+struct TailOperands {
+    Value factors, terms;
+    std::optional<Value> addend;
+
+    Arguments arguments() const;  // of the post-ops
+};
+TailOperands tail_operands(Compiler& compiler, const InferenceTail& tail, const MemoryDesc& result);
 
 }  // namespace lockstep::onednn

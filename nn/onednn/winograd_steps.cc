@@ -12,14 +12,16 @@ float* floats(const std::optional<Value>& value) { return value ? floats(*value)
 
 class ForwardStep final : public Step {
 public:
-    ForwardStep(const WinogradShape& shape, WinogradOperands operands, Value scratch, bool relu)
-        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), relu_(relu) {}
+    ForwardStep(const WinogradShape& shape, WinogradOperands operands, Value scratch, WinogradFinish finish)
+        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), finish_(std::move(finish)) {}
 
     void run(const RunContext& /*context*/) override {
         winograd_forward(shape_, {.source = floats(operands_.source),
                                   .weights = floats(operands_.weights),
-                                  .bias = floats(operands_.bias),
-                                  .relu = relu_,
+                                  .scale = floats(finish_.scale),
+                                  .bias = floats(finish_.scale ? finish_.bias : operands_.bias),
+                                  .addend = floats(finish_.addend),
+                                  .relu = finish_.relu,
                                   .result = floats(operands_.result),
                                   .scratch = floats(scratch_)});
     }
@@ -29,7 +31,7 @@ private:
     WinogradShape shape_;
     WinogradOperands operands_;
     Value scratch_;
-    bool relu_;
+    WinogradFinish finish_;
 };
 
 class SourceGradientStep final : public Step {
@@ -76,19 +78,30 @@ MemoryDesc floats_desc(size_t count) {
     return {{static_cast<int64_t>(count)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }
 
+std::vector<const Value*> further_operands() { return {}; }
+std::vector<const Value*> further_operands(const WinogradFinish& finish) {
+    std::vector<const Value*> values;
+    for (const std::optional<Value>* value : {&finish.scale, &finish.bias, &finish.addend}) {
+        if (*value) values.push_back(&**value);
+    }
+    return values;
+}
+
 template <typename ConvolutionStep, typename... Options>
 void add(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands, size_t scratch_floats,
          const Options&... options) {
     const Value scratch = compiler.new_value(floats_desc(scratch_floats), "scratchpad");
     std::vector<const Value*> used{&operands.source, &operands.weights, &operands.result};
     if (operands.bias) used.push_back(&*operands.bias);
+    for (const Value* value : further_operands(options...)) used.push_back(value);
     compiler.add_convolution_step(std::make_unique<ConvolutionStep>(shape, operands, scratch, options...), "own:winograd", used,
                                   scratch);
 }
 
-bool is_3x3_of_stride_1(const ConvOp& conv) {
-    return conv.kernel_h == 3 && conv.kernel_w == 3 && conv.stride_h == 1 && conv.stride_w == 1 && conv.dilation_h == 1 &&
-           conv.dilation_w == 1 && conv.groups == 1 && conv.pad_h == conv.pad_w && conv.pad_h <= 2;
+bool has_known_kernel(const ConvOp& conv) {
+    return (conv.kernel_h == 3 || conv.kernel_h == 5) && conv.kernel_w == conv.kernel_h && conv.stride_h == 1 &&
+           conv.stride_w == 1 && conv.dilation_h == 1 && conv.dilation_w == 1 && conv.groups == 1 && conv.pad_h == conv.pad_w &&
+           conv.pad_h < conv.kernel_h;
 }
 
 }  // namespace
@@ -97,7 +110,7 @@ std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc
                                             const MemoryDesc& result) {
     using Tag = dnnl::memory::format_tag;
     constexpr auto kFloat = dnnl::memory::data_type::f32;
-    if (!is_3x3_of_stride_1(conv)) return std::nullopt;
+    if (!has_known_kernel(conv)) return std::nullopt;
     for (const auto& [block, data_tag, weight_tag] :
          {std::tuple{int64_t{8}, Tag::nChw8c, Tag::OIhw8i8o}, std::tuple{int64_t{16}, Tag::nChw16c, Tag::OIhw16i16o}}) {
         if (!winograd_runs_here(block) || source != MemoryDesc(source.dims(), kFloat, data_tag) ||
@@ -112,13 +125,15 @@ std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc
                              .out_blocks = (result.dims()[1] + block - 1) / block,
                              .height = dims[2],
                              .width = dims[3],
+                             .kernel = conv.kernel_h,
                              .pad = conv.pad_h};
     }
     return std::nullopt;
 }
 
-void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands, bool relu) {
-    add<ForwardStep>(compiler, shape, operands, winograd_forward_scratch(shape, compiler.library().options.threads), relu);
+void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands,
+                          const WinogradFinish& finish) {
+    add<ForwardStep>(compiler, shape, operands, winograd_forward_scratch(shape, compiler.library().options.threads), finish);
 }
 
 void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands) {

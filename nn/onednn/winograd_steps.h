@@ -20,8 +20,15 @@ struct WinogradOperands {
     std::optional<Value> bias;
 };
 
-// Each adds one step of the op being compiled. Forward: `relu` on top. The weight gradient goes to the arena.
-void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands, bool relu);
+// What forward does to its sums: relu(sum + the operands' bias), or relu(sum scale + bias + addend) with values per channel.
+struct WinogradFinish {
+    bool relu = false;
+    std::optional<Value> scale, bias, addend;  // bias counts with a scale only
+};
+
+// Each adds one step of the op being compiled. The weight gradient goes to the arena.
+void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands,
+                          const WinogradFinish& finish);
 void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands);
 void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands);
 

@@ -13,26 +13,27 @@ namespace lockstep::onednn {
 using winograd::Convolution;
 using winograd::divide_up;
 using winograd::kApart;
-using winograd::kPoints;
 
 namespace {
 
 // Pieces of `tiles` tiles, as many for each thread as for the others. Their size decides about time only.
 struct Pieces {
+    int64_t points = 0;  // of a tile
     int64_t tiles = 0, count = 0;
     int64_t weight_stride = 0, source_stride = 0, result_stride = 0;  // floats from one point to the next
 
-    int64_t weight_floats() const { return kPoints * weight_stride; }
-    int64_t thread_floats() const { return kPoints * (source_stride + result_stride); }
+    int64_t weight_floats() const { return points * weight_stride; }
+    int64_t thread_floats() const { return points * (source_stride + result_stride); }
 };
 
 Pieces pieces_of(const Convolution& conv, int threads) {
     constexpr int64_t kFloats = 128 << 10;        // of points: as many as a usual second-level cache holds,
     constexpr int64_t kFewest = 72, kMost = 192;  // but enough tiles to be worth fetching the weights' points for
     const int64_t rows = winograd::product_rows();
-    const int64_t wanted = std::clamp(kFloats / kPoints / (conv.depth() + conv.columns()), kFewest, kMost);
+    const int64_t wanted = std::clamp(kFloats / conv.points() / (conv.depth() + conv.columns()), kFewest, kMost);
     const int64_t rounds = divide_up(conv.tiles(), wanted * threads);
     Pieces pieces;
+    pieces.points = conv.points();
     pieces.tiles = divide_up(divide_up(conv.tiles(), rounds * threads), rows) * rows;
     pieces.count = divide_up(conv.tiles(), pieces.tiles);
     pieces.weight_stride = conv.depth() * conv.columns() + kApart;
@@ -44,15 +45,14 @@ Pieces pieces_of(const Convolution& conv, int threads) {
 struct Operands {
     const float* source;
     const float* weights;
-    const float* bias = nullptr;
-    bool relu = false;
+    winograd::Finish finish;  // from the first channel on
     float* result;
     float* scratch;  // the weights' points, then each thread's
 };
 
 // As panels of two blocks of columns.
 void transform_weights(const Convolution& conv, const Pieces& pieces, const Operands& operands) {
-    const int64_t block_floats = 9 * conv.block * conv.block;
+    const int64_t block_floats = conv.taps() * conv.block * conv.block;
     const int64_t in_blocks = conv.turned ? conv.to.channel_blocks : conv.from.channel_blocks;
 #pragma omp for schedule(static) collapse(2)
     for (int64_t column = 0; column < conv.to.channel_blocks; ++column) {
@@ -61,6 +61,7 @@ void transform_weights(const Convolution& conv, const Pieces& pieces, const Oper
             const int64_t panel = column / 2 * 2;
             const int64_t panel_width = std::min<int64_t>(2, conv.to.channel_blocks - panel) * conv.block;
             const winograd::WeightBlock block{
+                .kernel = conv.kernel,
                 .block = conv.block,
                 .weights = const_cast<float*>(operands.weights) + (out * in_blocks + in) * block_floats,  // only read
                 .points =
@@ -76,8 +77,8 @@ void convolve_piece(const Convolution& conv, const Pieces& pieces, int64_t piece
     const int64_t first = piece * pieces.tiles;
     const int64_t count = std::min(pieces.tiles, conv.tiles() - first);
     const int64_t rows = winograd::product_rows();
-    float* const result_points = scratch + kPoints * pieces.source_stride;
-    winograd::Tiles tiles{.grid = conv.from, .block = conv.block, .first = first, .count = count};
+    float* const result_points = scratch + pieces.points * pieces.source_stride;
+    winograd::Tiles tiles{.grid = conv.from, .kernel = conv.kernel, .block = conv.block, .first = first, .count = count};
     tiles.data = const_cast<float*>(operands.source);  // only read
     tiles.point_stride = pieces.source_stride;
     for (int64_t block = 0; block < conv.from.channel_blocks; ++block) {
@@ -85,7 +86,7 @@ void convolve_piece(const Convolution& conv, const Pieces& pieces, int64_t piece
         tiles.points = scratch + block * pieces.tiles * conv.block;
         winograd::source_to_points(tiles);
     }
-    for (int64_t point = 0; point < kPoints; ++point) {
+    for (int64_t point = 0; point < pieces.points; ++point) {
         winograd::multiply({.block = conv.block,
                             .tiles = divide_up(count, rows) * rows,  // what is left of an earlier piece gives results nobody reads
                             .tile_stride = pieces.tiles,
@@ -101,7 +102,10 @@ void convolve_piece(const Convolution& conv, const Pieces& pieces, int64_t piece
     for (int64_t block = 0; block < conv.to.channel_blocks; ++block) {
         tiles.channel_block = block;
         tiles.points = result_points + block * pieces.tiles * conv.block;
-        winograd::points_to_result(tiles, operands.bias == nullptr ? nullptr : operands.bias + block * conv.block, operands.relu);
+        winograd::Finish finish = operands.finish;
+        if (finish.scale != nullptr) finish.scale += block * conv.block;
+        if (finish.bias != nullptr) finish.bias += block * conv.block;
+        winograd::points_to_result(tiles, finish);
     }
 }
 
@@ -135,12 +139,12 @@ size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads)
 }
 
 void winograd_forward(const WinogradShape& shape, const WinogradForward& forward) {
-    convolve(winograd::forward_of(shape), {.source = forward.source,
-                                           .weights = forward.weights,
-                                           .bias = forward.bias,
-                                           .relu = forward.relu,
-                                           .result = forward.result,
-                                           .scratch = forward.scratch});
+    convolve(winograd::forward_of(shape),
+             {.source = forward.source,
+              .weights = forward.weights,
+              .finish = {.scale = forward.scale, .bias = forward.bias, .addend = forward.addend, .relu = forward.relu},
+              .result = forward.result,
+              .scratch = forward.scratch});
 }
 
 void winograd_source_gradient(const WinogradShape& shape, const WinogradSourceGradient& backward) {

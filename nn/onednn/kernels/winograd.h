@@ -1,6 +1,6 @@
-// A 3x3 convolution of stride 1 by Winograd's algorithm, in fp32 on blocked layouts (winograd_tiles.h says how), in its three
-// directions, on the caller's OpenMP pool. Results do not depend on the number of threads. They differ from a direct convolution's
-// by rounding: about 1e-6 to 1e-5 of a tensor's norm.
+// A 3x3 or 5x5 convolution of stride 1 by Winograd's algorithm, in fp32 on blocked layouts (winograd_tiles.h says how), in its
+// three directions, on the caller's OpenMP pool. Results do not depend on the number of threads. They differ from a direct
+// convolution's by rounding: about 1e-6 to 1e-5 of a tensor's norm.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,11 @@ struct WinogradShape {
     int64_t block = 8;                      // channels in a block, of all tensors: 8 or 16
     int64_t in_blocks = 0, out_blocks = 0;  // blocks of channels; those filled up are zero and stay so
     int64_t height = 0, width = 0;          // of the source
-    int64_t pad = 1;                        // on all sides: 0, 1 or 2
+    int64_t kernel = 3;                     // 3 or 5, along both axes
+    int64_t pad = 1;                        // on all sides, less than the kernel
 
-    int64_t out_height() const { return height + 2 * pad - 2; }
-    int64_t out_width() const { return width + 2 * pad - 2; }
+    int64_t out_height() const { return height + 2 * pad - kernel + 1; }
+    int64_t out_width() const { return width + 2 * pad - kernel + 1; }
 };
 
 // Whether this processor has the loops for blocks of this size.
@@ -28,12 +29,14 @@ size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads)
 size_t winograd_weight_gradient_scratch(const WinogradShape& shape);
 
 // Tensors: source (images, in_blocks, height, width, block), result and its gradient (images, out_blocks, out_height, out_width,
-// block), weights (out_blocks, in_blocks, 3, 3, block of in, block of out), bias (out_blocks * block).
+// block), weights (out_blocks, in_blocks, kernel, kernel, block of in, block of out), scale and bias (out_blocks * block).
 struct WinogradForward {
     const float* source = nullptr;
     const float* weights = nullptr;
-    const float* bias = nullptr;  // null: none
-    bool relu = false;
+    const float* scale = nullptr;   // of the sums; null: 1
+    const float* bias = nullptr;    // null: none
+    const float* addend = nullptr;  // like the result; null: none
+    bool relu = false;              // on top
     float* result = nullptr;
     float* scratch = nullptr;
 };

@@ -35,6 +35,16 @@ HWY_INLINE void WithBlock(int64_t block, const Work& work) {
     }
 }
 
+// work.template operator()<kBlock, kKernel>() for the block and the kernel of a job.
+template <class Work>
+HWY_INLINE void WithForm(int64_t block, int64_t kernel, const Work& work) {
+    check(kernel == 3 || kernel == 5, "kernels of 3 or 5");
+    WithBlock(block, [&]<size_t kBlock>() {
+        kernel == 3 ? work.template operator()<kBlock, 3>() : work.template operator()<kBlock, 5>();
+    });
+}
+constexpr int ReachOf(int kernel) { return static_cast<int>(reach_of(kernel)); }
+
 // --- the transforms along one axis: in[] -> out[]
 
 template <class D, class V = hn::Vec<D>>
@@ -102,6 +112,88 @@ HWY_INLINE void WeightGradientAxis(D d, const V (&in)[6], V (&out)[3]) {
     out[2] = hn::Add(in[5], hn::Sub(far_sum, sum));
 }
 
+// The same with the points 0, 1, -1, 2, -2, 1/2, -1/2, infinity, for kernels of 5.
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void SourceAxis(D d, const V (&in)[8], V (&out)[8]) {
+    const auto times = [d](float factor, V value) HWY_ATTR { return hn::Mul(hn::Set(d, factor), value); };
+    const auto plus = [d](float factor, V value, V sum) HWY_ATTR { return hn::MulAdd(hn::Set(d, factor), value, sum); };
+    out[0] = plus(5.25F, hn::Sub(in[4], in[2]), hn::Sub(in[0], in[6]));
+    out[7] = plus(5.25F, hn::Sub(in[3], in[5]), hn::Sub(in[7], in[1]));
+    const V even = plus(-4.25F, in[4], hn::Add(in[2], in[6])), odd = plus(-4.25F, in[3], hn::Add(in[1], in[5]));
+    out[1] = hn::Add(even, odd);
+    out[2] = hn::Sub(even, odd);
+    const V far_even = plus(-1.25F, in[4], plus(0.25F, in[2], in[6]));
+    const V far_odd = plus(0.5F, in[1], plus(-2.5F, in[3], times(2.0F, in[5])));
+    out[3] = hn::Add(far_even, far_odd);
+    out[4] = hn::Sub(far_even, far_odd);
+    const V near_even = plus(-5.0F, in[4], plus(4.0F, in[2], in[6]));
+    const V near_odd = plus(2.0F, in[1], plus(-2.5F, in[3], times(0.5F, in[5])));
+    out[5] = hn::Add(near_even, near_odd);
+    out[6] = hn::Sub(near_even, near_odd);
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void ResultAxis(D d, const V (&in)[8], V (&out)[4]) {
+    const auto plus = [d](float factor, V value, V sum) HWY_ATTR { return hn::MulAdd(hn::Set(d, factor), value, sum); };
+    const V sum = hn::Add(in[1], in[2]), difference = hn::Sub(in[1], in[2]);
+    const V far_sum = hn::Add(in[3], in[4]), far_difference = hn::Sub(in[3], in[4]);
+    const V near_sum = hn::Add(in[5], in[6]), near_difference = hn::Sub(in[5], in[6]);
+    out[0] = hn::Add(hn::Add(in[0], sum), hn::Add(far_sum, near_sum));
+    out[1] = plus(0.5F, near_difference, plus(2.0F, far_difference, difference));
+    out[2] = plus(0.25F, near_sum, plus(4.0F, far_sum, sum));
+    out[3] = plus(0.125F, near_difference, plus(8.0F, far_difference, hn::Add(difference, in[7])));
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void GradientAxis(D d, const V (&in)[4], V (&out)[8]) {
+    const auto plus = [d](float factor, V value, V sum) HWY_ATTR { return hn::MulAdd(hn::Set(d, factor), value, sum); };
+    const V even = hn::Add(in[0], in[2]), odd = hn::Add(in[1], in[3]);
+    const V far_even = plus(4.0F, in[2], in[0]), far_odd = hn::Mul(hn::Set(d, 2.0F), plus(4.0F, in[3], in[1]));
+    const V near_even = plus(0.25F, in[2], in[0]), near_odd = hn::Mul(hn::Set(d, 0.5F), plus(0.25F, in[3], in[1]));
+    out[0] = in[0];
+    out[1] = hn::Add(even, odd);
+    out[2] = hn::Sub(even, odd);
+    out[3] = hn::Add(far_even, far_odd);
+    out[4] = hn::Sub(far_even, far_odd);
+    out[5] = hn::Add(near_even, near_odd);
+    out[6] = hn::Sub(near_even, near_odd);
+    out[7] = in[3];
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void WeightAxis(D d, const V (&in)[5], V (&out)[8]) {
+    const auto times = [d](float factor, V value) HWY_ATTR { return hn::Mul(hn::Set(d, factor), value); };
+    const auto plus = [d](float factor, V value, V sum) HWY_ATTR { return hn::MulAdd(hn::Set(d, factor), value, sum); };
+    const V even = times(-2.0F / 9.0F, hn::Add(hn::Add(in[0], in[2]), in[4])), odd = times(-2.0F / 9.0F, hn::Add(in[1], in[3]));
+    const V far_even = times(1.0F / 90.0F, plus(16.0F, in[4], plus(4.0F, in[2], in[0])));
+    const V far_odd = times(1.0F / 45.0F, plus(4.0F, in[3], in[1]));
+    const V near_even = times(32.0F / 45.0F, plus(1.0F / 16.0F, in[4], plus(0.25F, in[2], in[0])));
+    const V near_odd = times(16.0F / 45.0F, plus(0.25F, in[3], in[1]));
+    out[0] = in[0];
+    out[1] = hn::Add(even, odd);
+    out[2] = hn::Sub(even, odd);
+    out[3] = hn::Add(far_even, far_odd);
+    out[4] = hn::Sub(far_even, far_odd);
+    out[5] = hn::Add(near_even, near_odd);
+    out[6] = hn::Sub(near_even, near_odd);
+    out[7] = in[4];
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE void WeightGradientAxis(D d, const V (&in)[8], V (&out)[5]) {
+    const auto times = [d](float factor, V value) HWY_ATTR { return hn::Mul(hn::Set(d, factor), value); };
+    const auto plus = [d](float factor, V value, V sum) HWY_ATTR { return hn::MulAdd(hn::Set(d, factor), value, sum); };
+    const V sum = times(-2.0F / 9.0F, hn::Add(in[1], in[2])), difference = times(-2.0F / 9.0F, hn::Sub(in[1], in[2]));
+    const V far_sum = times(1.0F / 90.0F, hn::Add(in[3], in[4])), far_difference = times(1.0F / 90.0F, hn::Sub(in[3], in[4]));
+    const V near_sum = times(32.0F / 45.0F, hn::Add(in[5], in[6])), near_difference = times(32.0F / 45.0F, hn::Sub(in[5], in[6]));
+    out[0] = hn::Add(hn::Add(in[0], sum), hn::Add(far_sum, near_sum));
+    out[1] = plus(0.5F, near_difference, plus(2.0F, far_difference, difference));
+    out[2] = plus(0.25F, near_sum, plus(4.0F, far_sum, sum));
+    out[3] = plus(0.125F, near_difference, plus(8.0F, far_difference, difference));
+    out[4] = hn::Add(in[7], plus(1.0F / 16.0F, near_sum, plus(16.0F, far_sum, sum)));
+}
+
 // Both axes of a kFrom x kFrom square of vectors, through the first-level cache. load(row, column), store(row, column, vector).
 template <int kFrom, int kTo, class D, class Axis, class Load, class Store>
 HWY_INLINE void Transform(D d, const Axis& axis, const Load& load, const Store& store) {
@@ -159,7 +251,7 @@ HWY_NOINLINE void CopyWithin(const Grid& grid, const float* data, int64_t row, i
     }
 }
 
-template <size_t kBlock, int kSide, class Axis>
+template <size_t kBlock, int kSide, int kReach, class Axis>
 HWY_NOINLINE void ToPoints(const Tiles& job, const Axis& axis) {
     const Tag<kBlock> d;
     constexpr auto kStep = static_cast<int64_t>(kBlock);
@@ -182,24 +274,35 @@ HWY_NOINLINE void ToPoints(const Tiles& job, const Axis& axis) {
     });
 }
 
-template <size_t kBlock>
-HWY_NOINLINE void PointsToResultOf(const Tiles& job, const float* bias, bool relu) {
+template <size_t kBlock, int kReach>
+HWY_NOINLINE void PointsToResultOf(const Tiles& job, const Finish& finish) {
     const Tag<kBlock> d;
     constexpr auto kStep = static_cast<int64_t>(kBlock);
     const Grid& grid = job.grid;
-    const auto add = bias == nullptr ? hn::Zero(d) : hn::LoadU(d, bias);
+    const auto scale = finish.scale == nullptr ? hn::Set(d, 1.0F) : hn::LoadU(d, finish.scale);
+    const auto bias = finish.bias == nullptr ? hn::Zero(d) : hn::LoadU(d, finish.bias);
     const auto zero = hn::Zero(d);
+    const bool relu = finish.relu;
     HWY_ALIGN float square[kTile * kTile * kBlock];
+    HWY_ALIGN float addend_square[kTile * kTile * kBlock];
     ForEachTile(job, [&](int64_t tile, float* data, int64_t row, int64_t column) HWY_ATTR {
         const bool inside = row + kTile <= grid.height && column + kTile <= grid.width;
-        float* to = inside ? data + (row * grid.width + column) * kStep : square;
+        const int64_t corner = (row * grid.width + column) * kStep;
+        float* to = inside ? data + corner : square;
         const int64_t stride = (inside ? grid.width : kTile) * kStep;
+        const float* addend = finish.addend;
+        if (addend != nullptr) {
+            const float* const plane = addend + (data - job.data);
+            addend = inside ? plane + corner : addend_square;
+            if (!inside) CopyWithin<kBlock, kTile>(grid, plane, row, column, addend_square);
+        }
         const float* const points = job.points + tile * kStep;
         Transform<kReach, kTile>(
             d, [&](const auto& in, auto& out) HWY_ATTR { ResultAxis(d, in, out); },
             [&](int y, int x) HWY_ATTR { return hn::LoadU(d, points + (y * kReach + x) * job.point_stride); },
             [&](int y, int x, auto value) HWY_ATTR {
-                value = hn::Add(value, add);
+                value = hn::MulAdd(value, scale, bias);
+                if (addend != nullptr) value = hn::Add(value, hn::LoadU(d, addend + y * stride + x * kStep));
                 if (relu) value = hn::IfThenElse(hn::Lt(value, zero), zero, value);  // a NaN must not be hidden
                 hn::StoreU(value, d, to + y * stride + x * kStep);
             });
@@ -214,43 +317,46 @@ HWY_NOINLINE void PointsToResultOf(const Tiles& job, const float* bias, bool rel
 
 // --- weights
 
-template <size_t kBlock>
+template <size_t kBlock, int kKernel>
 HWY_NOINLINE void WeightsToPointsOf(const WeightBlock& job, const float* weights) {
+    constexpr int kReach = ReachOf(kKernel);
     const Tag<kBlock> d;
     for (size_t row = 0; row < kBlock; ++row) {
         const float* from = weights + row * kBlock;
         float* to = job.points + static_cast<int64_t>(row) * job.row_stride;
-        Transform<3, kReach>(
+        Transform<kKernel, kReach>(
             d, [&](const auto& in, auto& out) HWY_ATTR { WeightAxis(d, in, out); },
-            [&](int y, int x) HWY_ATTR { return hn::LoadU(d, from + static_cast<size_t>(y * 3 + x) * kBlock * kBlock); },
+            [&](int y, int x) HWY_ATTR { return hn::LoadU(d, from + static_cast<size_t>(y * kKernel + x) * kBlock * kBlock); },
             [&](int y, int x, auto value) HWY_ATTR { hn::StoreU(value, d, to + (y * kReach + x) * job.point_stride); });
     }
 }
 
-template <size_t kBlock>
+template <size_t kBlock, int kKernel>
 HWY_NOINLINE void TurnedWeightsToPointsOf(const WeightBlock& job) {
-    HWY_ALIGN float turned[9 * kBlock * kBlock];
-    for (size_t tap = 0; tap < 9; ++tap) {
+    constexpr size_t kTaps = kKernel * kKernel;
+    HWY_ALIGN float turned[kTaps * kBlock * kBlock];
+    for (size_t tap = 0; tap < kTaps; ++tap) {
         const float* from = job.weights + tap * kBlock * kBlock;
-        float* to = turned + (8 - tap) * kBlock * kBlock;
+        float* to = turned + (kTaps - 1 - tap) * kBlock * kBlock;
         for (size_t row = 0; row < kBlock; ++row) {
             for (size_t column = 0; column < kBlock; ++column) to[column * kBlock + row] = from[row * kBlock + column];
         }
     }
-    WeightsToPointsOf<kBlock>(job, turned);
+    WeightsToPointsOf<kBlock, kKernel>(job, turned);
 }
 
-template <size_t kBlock>
+template <size_t kBlock, int kKernel>
 HWY_NOINLINE void PointsToWeightsOf(const WeightBlock& job, bool accumulate) {
+    constexpr int kReach = ReachOf(kKernel);
     const Tag<kBlock> d;
     for (size_t row = 0; row < kBlock; ++row) {
         float* to = job.weights + row * kBlock;
         const float* from = job.points + static_cast<int64_t>(row) * job.row_stride;
-        Transform<kReach, 3>(
+        Transform<kReach, kKernel>(
             d, [&](const auto& in, auto& out) HWY_ATTR { WeightGradientAxis(d, in, out); },
             [&](int y, int x) HWY_ATTR { return hn::LoadU(d, from + (y * kReach + x) * job.point_stride); },
             [&](int y, int x, auto value) HWY_ATTR {
-                float* place = to + static_cast<size_t>(y * 3 + x) * kBlock * kBlock;
+                float* place = to + static_cast<size_t>(y * kKernel + x) * kBlock * kBlock;
                 hn::StoreU(accumulate ? hn::Add(value, hn::LoadU(d, place)) : value, d, place);
             });
     }
@@ -381,31 +487,36 @@ int64_t LaneCount() { return static_cast<int64_t>(kUsable ? kLanes : 0); }
 int64_t ProductRows() { return kRows; }
 
 void SourceToPoints(const Tiles& tiles) {
-    WithBlock(tiles.block, [&]<size_t kBlock>() {
-        ToPoints<kBlock, kReach>(tiles, [](const auto& in, auto& out) HWY_ATTR { SourceAxis(Tag<kBlock>(), in, out); });
+    WithForm(tiles.block, tiles.kernel, [&]<size_t kBlock, int kKernel>() {
+        ToPoints<kBlock, ReachOf(kKernel), ReachOf(kKernel)>(
+            tiles, [](const auto& in, auto& out) HWY_ATTR { SourceAxis(Tag<kBlock>(), in, out); });
     });
 }
 
 void GradientToPoints(const Tiles& tiles) {
-    WithBlock(tiles.block, [&]<size_t kBlock>() {
-        ToPoints<kBlock, kTile>(tiles, [](const auto& in, auto& out) HWY_ATTR { GradientAxis(Tag<kBlock>(), in, out); });
+    WithForm(tiles.block, tiles.kernel, [&]<size_t kBlock, int kKernel>() {
+        ToPoints<kBlock, kTile, ReachOf(kKernel)>(tiles,
+                                                  [](const auto& in, auto& out) HWY_ATTR { GradientAxis(Tag<kBlock>(), in, out); });
     });
 }
 
-void PointsToResult(const Tiles& tiles, const float* bias, bool relu) {
-    WithBlock(tiles.block, [&]<size_t kBlock>() { PointsToResultOf<kBlock>(tiles, bias, relu); });
+void PointsToResult(const Tiles& tiles, const Finish& finish) {
+    WithForm(tiles.block, tiles.kernel,
+             [&]<size_t kBlock, int kKernel>() { PointsToResultOf<kBlock, ReachOf(kKernel)>(tiles, finish); });
 }
 
 void WeightsToPoints(const WeightBlock& block) {
-    WithBlock(block.block, [&]<size_t kBlock>() { WeightsToPointsOf<kBlock>(block, block.weights); });
+    WithForm(block.block, block.kernel,
+             [&]<size_t kBlock, int kKernel>() { WeightsToPointsOf<kBlock, kKernel>(block, block.weights); });
 }
 
 void TurnedWeightsToPoints(const WeightBlock& block) {
-    WithBlock(block.block, [&]<size_t kBlock>() { TurnedWeightsToPointsOf<kBlock>(block); });
+    WithForm(block.block, block.kernel, [&]<size_t kBlock, int kKernel>() { TurnedWeightsToPointsOf<kBlock, kKernel>(block); });
 }
 
 void PointsToWeights(const WeightBlock& block, bool accumulate) {
-    WithBlock(block.block, [&]<size_t kBlock>() { PointsToWeightsOf<kBlock>(block, accumulate); });
+    WithForm(block.block, block.kernel,
+             [&]<size_t kBlock, int kKernel>() { PointsToWeightsOf<kBlock, kKernel>(block, accumulate); });
 }
 
 void MultiplyPoints(const Product& product) {

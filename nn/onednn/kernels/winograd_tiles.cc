@@ -23,7 +23,7 @@ HWY_EXPORT(MultiplyOuter);
 int64_t lane_count() { return HWY_DYNAMIC_DISPATCH(LaneCount)(); }
 void source_to_points(const Tiles& tiles) { HWY_DYNAMIC_DISPATCH(SourceToPoints)(tiles); }
 void gradient_to_points(const Tiles& tiles) { HWY_DYNAMIC_DISPATCH(GradientToPoints)(tiles); }
-void points_to_result(const Tiles& tiles, const float* bias, bool relu) { HWY_DYNAMIC_DISPATCH(PointsToResult)(tiles, bias, relu); }
+void points_to_result(const Tiles& tiles, const Finish& finish) { HWY_DYNAMIC_DISPATCH(PointsToResult)(tiles, finish); }
 void weights_to_points(const WeightBlock& block) { HWY_DYNAMIC_DISPATCH(WeightsToPoints)(block); }
 void turned_weights_to_points(const WeightBlock& block) { HWY_DYNAMIC_DISPATCH(TurnedWeightsToPoints)(block); }
 void points_to_weights(const WeightBlock& block, bool accumulate) { HWY_DYNAMIC_DISPATCH(PointsToWeights)(block, accumulate); }

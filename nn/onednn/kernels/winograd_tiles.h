@@ -1,10 +1,11 @@
 // The inner loops of a Winograd convolution F(4x4, 3x3) with the points 0, 1, -1, 2, -2, infinity (Lavin and Gray, "Fast algorithms
 // for convolutional neural networks", arXiv:1509.09308, section 4.3): 4x4 outputs from 6x6 inputs by 36 products instead of 144.
+// And of F(4x4, 5x5) with 1/2 and -1/2 besides: 4x4 outputs from 8x8 inputs by 64 products instead of 400.
 //
 //   result tile = A^T [ (G weights G^T) * (B^T source tile B) ] A
 //
 // and, by transposing that, the gradient of the weights: G^T [ (B^T source tile B) * (A gradient tile A^T) ] G, summed over tiles.
-// "Points" are the 36 values between the transforms. Tensors are blocked: images, blocks of channels, rows, columns, `block`
+// "Points" are the 36 or 64 values between the transforms. Tensors are blocked: images, blocks of channels, rows, columns, `block`
 // channels.
 //
 // Chosen at run time for the processor's instruction set (AVX2, AVX-512). `block` must be at most lane_count().
@@ -14,9 +15,10 @@
 
 namespace lockstep::onednn::winograd {
 
-constexpr int64_t kTile = 4;   // results along an axis
-constexpr int64_t kReach = 6;  // sources they come from
-constexpr int64_t kPoints = kReach * kReach;
+constexpr int64_t kTile = 4;  // results along an axis
+// Sources that they come from, along an axis, and points, for a kernel of 3 or 5.
+constexpr int64_t reach_of(int64_t kernel) { return kTile + kernel - 1; }
+constexpr int64_t points_of(int64_t kernel) { return reach_of(kernel) * reach_of(kernel); }
 
 // Floats in a vector of this processor, 16 at most; 0: it has none of 8 or more, these loops must not be called.
 int64_t lane_count();
@@ -34,6 +36,7 @@ struct Grid {
 // block.
 struct Tiles {
     Grid grid;
+    int64_t kernel = 3;  // 3 or 5
     int64_t block = 8;
     int64_t channel_block = 0;
     int64_t first = 0, count = 0;
@@ -44,11 +47,18 @@ struct Tiles {
 
 void source_to_points(const Tiles& tiles);    // B^T d B; zeros outside the image
 void gradient_to_points(const Tiles& tiles);  // A d A^T of 4x4; zeros outside the image
-// A^T m A, written where it lies inside the image; `bias`: one vector to add, null: none.
-void points_to_result(const Tiles& tiles, const float* bias, bool relu);
+// What happens to a result before it is written: relu(result scale + bias + addend).
+struct Finish {
+    const float* scale = nullptr;   // one vector of channels; null: 1
+    const float* bias = nullptr;    // likewise; null: 0
+    const float* addend = nullptr;  // a tensor like the result; null: none
+    bool relu = false;
+};
+void points_to_result(const Tiles& tiles, const Finish& finish);  // A^T m A, written where it lies inside the image
 
-// Weights of one block of output by one block of input channels, [3][3][input channel][output channel].
+// Weights of one block of output by one block of input channels, [kernel][kernel][input channel][output channel].
 struct WeightBlock {
+    int64_t kernel = 3;  // 3 or 5
     int64_t block = 8;
     float* weights = nullptr;
     float* points = nullptr;  // of the block's first row and column

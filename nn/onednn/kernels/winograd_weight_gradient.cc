@@ -11,29 +11,32 @@ namespace lockstep::onednn {
 using winograd::Convolution;
 using winograd::divide_up;
 using winograd::kApart;
-using winograd::kPoints;
 
 namespace {
 
-constexpr int64_t kChunk = 32;                       // tiles transformed at a time
-constexpr int64_t kRowBlocks = 8;                    // of the products in one share
-constexpr int64_t kSumPoint = winograd::kReach + 1;  // (1, 1), the sum of a tile's pixels, since A's second row is all ones
+constexpr int64_t kChunk = 32;     // tiles transformed at a time
+constexpr int64_t kRowBlocks = 8;  // of the products in one share
+
+// (1, 1), the sum of a tile's pixels, since A's second row is all ones.
+int64_t sum_point_of(const Convolution& conv) { return winograd::reach_of(conv.kernel) + 1; }
 
 // Of a size that does not depend on threads, so that sums do not either.
 struct Rounds {
+    int64_t points = 0;  // of a tile
     int64_t tiles = 0, count = 0;
     int64_t source_stride = 0, gradient_stride = 0, sum_stride = 0;  // floats from one point to the next
     int64_t bias_sums = 0;                                           // in double
 
-    int64_t point_floats() const { return kPoints * (source_stride + gradient_stride + sum_stride); }
+    int64_t point_floats() const { return points * (source_stride + gradient_stride + sum_stride); }
     int64_t floats() const { return point_floats() + 2 * bias_sums; }
 };
 
 Rounds rounds_of(const Convolution& conv) {
     constexpr int64_t kFloats = 1 << 20;           // of points: half of them stay in a usual third-level cache's share of a core,
     constexpr int64_t kFewest = 192, kMost = 512;  // but enough tiles to be worth fetching the sums for
-    const int64_t wanted = std::clamp(kFloats / kPoints / (conv.depth() + conv.columns()), kFewest, kMost);
+    const int64_t wanted = std::clamp(kFloats / conv.points() / (conv.depth() + conv.columns()), kFewest, kMost);
     Rounds rounds;
+    rounds.points = conv.points();
     rounds.count = divide_up(conv.tiles(), wanted);
     rounds.tiles = divide_up(conv.tiles(), rounds.count);
     rounds.source_stride = rounds.tiles * conv.depth() + kApart;
@@ -50,8 +53,8 @@ struct Work {
           conv(winograd::forward_of(shape)),
           rounds(rounds_of(conv)),
           source(call.scratch),
-          gradient(source + kPoints * rounds.source_stride),
-          sums(gradient + kPoints * rounds.gradient_stride),
+          gradient(source + rounds.points * rounds.source_stride),
+          sums(gradient + rounds.points * rounds.gradient_stride),
           bias_sums(reinterpret_cast<double*>(call.scratch + rounds.point_floats())) {}
 
     int64_t tiles_in(int64_t round) const { return std::min(rounds.tiles, conv.tiles() - round * rounds.tiles); }
@@ -75,6 +78,7 @@ void transform_tiles(const Work& work, int64_t round) {
             const bool is_source = block < in_blocks;
             const int64_t own = is_source ? block : block - in_blocks;
             winograd::Tiles tiles{.grid = is_source ? conv.from : conv.to,
+                                  .kernel = conv.kernel,
                                   .block = conv.block,
                                   .channel_block = own,
                                   .first = round * rounds.tiles + chunk,
@@ -93,7 +97,7 @@ void add_bias(const Work& work, int64_t round) {
     const int64_t count = work.tiles_in(round);
 #pragma omp for schedule(static) nowait
     for (int64_t block = 0; block < conv.to.channel_blocks; ++block) {
-        const float* points = work.gradient + kSumPoint * rounds.gradient_stride + block * rounds.tiles * conv.block;
+        const float* points = work.gradient + sum_point_of(conv) * rounds.gradient_stride + block * rounds.tiles * conv.block;
         double* sums = work.bias_sums + block * conv.block;
         if (round == 0) std::fill_n(sums, conv.block, 0.0);
         for (int64_t tile = 0; tile < count; ++tile) {
@@ -107,7 +111,7 @@ void add_products(const Work& work, int64_t round) {
     const Rounds& rounds = work.rounds;
     const int64_t in_blocks = conv.from.channel_blocks;
 #pragma omp for schedule(static) collapse(2)
-    for (int64_t point = 0; point < kPoints; ++point) {
+    for (int64_t point = 0; point < rounds.points; ++point) {
         for (int64_t row = 0; row < in_blocks; row += kRowBlocks) {
             winograd::multiply_outer({.block = conv.block,
                                       .tiles = work.tiles_in(round),
@@ -137,12 +141,14 @@ void write_gradients(const Work& work) {
 #pragma omp for schedule(static) collapse(2)
     for (int64_t out = 0; out < conv.to.channel_blocks; ++out) {
         for (int64_t in = 0; in < in_blocks; ++in) {
-            winograd::points_to_weights({.block = conv.block,
-                                         .weights = backward.weight_gradient + (out * in_blocks + in) * 9 * conv.block * conv.block,
-                                         .points = work.sums + in * conv.block * conv.columns() + out * conv.block,
-                                         .point_stride = work.rounds.sum_stride,
-                                         .row_stride = conv.columns()},
-                                        backward.accumulate);
+            winograd::points_to_weights(
+                {.kernel = conv.kernel,
+                 .block = conv.block,
+                 .weights = backward.weight_gradient + (out * in_blocks + in) * conv.taps() * conv.block * conv.block,
+                 .points = work.sums + in * conv.block * conv.columns() + out * conv.block,
+                 .point_stride = work.rounds.sum_stride,
+                 .row_stride = conv.columns()},
+                backward.accumulate);
         }
     }
 }

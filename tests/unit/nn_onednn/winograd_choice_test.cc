@@ -72,6 +72,35 @@ TEST_F(WinogradChoice, TheRuleTakesWideConvolutionsInAllDirections) {
     EXPECT_EQ(winograd_steps(TestNetwork(narrow, onednn()).training()), kNone);
 }
 
+TEST_F(WinogradChoice, TheRuleTakesKernelsOfFiveAndNoOthers) {
+    ConvOp five{.out_channels = 32, .kernel_h = 5, .kernel_w = 5, .pad_h = 2, .pad_w = 2};
+    const InputOp input{.channels = 3, .height = 16, .width = 16};
+    EXPECT_EQ(winograd_steps(TestNetwork(around(32, input, {five}), onednn()).training()), kAllPasses);
+    five.kernel_w = 3;
+    EXPECT_EQ(winograd_steps(TestNetwork(around(32, input, {five}), onednn()).training()), kNone);
+}
+
+TEST_F(WinogradChoice, InEvaluationItDoesWhatFollowsTheConvolution) {
+    Graph graph = around(32, {.channels = 3, .height = 14, .width = 15}, {conv_3x3(32)});
+    graph.ops.resize(3);  // up to the 3x3 convolution
+    const int bn = graph.add("bn", BatchNormOp{}, {2});
+    const int relu = graph.add("relu", ReluOp{}, {graph.add("add", AddOp{}, {bn, 1})});
+    const int pool = graph.add("pool", GlobalAveragePoolOp{}, {relu});
+    graph.add("loss", SoftmaxCrossEntropyOp{}, {graph.add("fc", FullyConnectedOp{.out_features = 5}, {pool})});
+    TestNetwork fast(graph, onednn()), slow(graph, {.backend = "reference", .batch = 2});
+    const TestBatch images = random_batch(graph, 3, 4);
+    const auto fast_executor = fast.compile(3, Phase::evaluation), slow_executor = slow.compile(3, Phase::evaluation);
+    EXPECT_EQ(winograd_steps(*fast_executor), std::multiset<std::string>{"convolution"});
+    for (const StepFacts& step : fast_executor->steps()) {
+        EXPECT_TRUE(step.kind != "batch_norm" && step.kind != "add" && step.kind != "relu") << step.op;
+    }
+    fast_executor->forward(images.input());
+    slow_executor->forward(images.input());
+    const std::vector<float> actual(fast_executor->logits().begin(), fast_executor->logits().end());
+    const std::vector<float> expected(slow_executor->logits().begin(), slow_executor->logits().end());
+    EXPECT_LE(relative_error(actual, expected), 1e-4);
+}
+
 TEST_F(WinogradChoice, ExactAndOffForbidIt) {
     const Graph wide = around(64, {.channels = 3, .height = 16, .width = 16}, {conv_3x3(64)});
     TestNetworkOptions options = onednn();
@@ -87,12 +116,12 @@ TEST_F(WinogradChoice, ExactAndOffForbidIt) {
 TEST_F(WinogradChoice, ATableDecidesEachDirection) {
     const Graph graph = around(8, {.channels = 3, .height = 6, .width = 6}, {conv_3x3(8)});
     TestNetworkOptions options = onednn();
-    options.convolutions.codes = {{"weight gradient 8x6x6 to 8 pad 1 batch 2", ConvolutionCode::winograd}};
+    options.convolutions.codes = {{"weight gradient 8x6x6 to 8 kernel 3 pad 1 batch 2", ConvolutionCode::winograd}};
     TestNetwork network(graph, options);
     EXPECT_EQ(winograd_steps(network.training()), std::multiset<std::string>{"convolution weight gradient"});
     EXPECT_EQ(network.backend().convolutions().to_text(),
-              "forward 8x6x6 to 8 pad 1 batch 2 = direct\nsource gradient 8x6x6 to 8 pad 1 batch 2 = direct\n"
-              "weight gradient 8x6x6 to 8 pad 1 batch 2 = winograd\n");
+              "forward 8x6x6 to 8 kernel 3 pad 1 batch 2 = direct\nsource gradient 8x6x6 to 8 kernel 3 pad 1 batch 2 = direct\n"
+              "weight gradient 8x6x6 to 8 kernel 3 pad 1 batch 2 = winograd\n");
 }
 
 TEST_F(WinogradChoice, OtherConvolutionsAreRefused) {
@@ -100,8 +129,8 @@ TEST_F(WinogradChoice, OtherConvolutionsAreRefused) {
     grouped.groups = 2;
     strided.stride_h = 2;
     dilated.dilation_w = 2;
-    wide.kernel_h = wide.kernel_w = 5;
-    wide.pad_h = wide.pad_w = 2;
+    wide.kernel_h = wide.kernel_w = 7;
+    wide.pad_h = wide.pad_w = 3;
     uneven.pad_w = 0;
     ConvOp odd_bias = conv_3x3(12);
     odd_bias.bias = true;
@@ -124,7 +153,7 @@ Graph network_of(const NetworkSize& size) {
     ConvOp with_bias = conv_3x3(16), borderless = conv_3x3(size.channels), wide = conv_3x3(8);
     with_bias.bias = true;
     borderless.pad_h = borderless.pad_w = 0;
-    wide.pad_h = wide.pad_w = 2;
+    wide.pad_h = wide.pad_w = 3;
     return around(size.channels, {.channels = 3, .height = size.height, .width = size.width},
                   {conv_3x3(size.channels), BatchNormOp{}, ReluOp{}, with_bias, ReluOp{}, borderless, wide});
 }

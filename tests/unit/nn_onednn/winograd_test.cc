@@ -16,7 +16,7 @@ namespace {
 
 using testing_support::relative_error;
 
-// F(4x4, 3x3) multiplies rounding errors by a few tens: 1e-6 is usual, the bound leaves room for unlucky sums.
+// F(4x4, 3x3) and F(4x4, 5x5) multiply rounding errors by a few tens: 1e-6 is usual, the bound leaves room for unlucky sums.
 constexpr double kTolerance = 2e-5;
 
 struct WinogradCase {
@@ -34,6 +34,11 @@ std::vector<WinogradCase> cases() {
         {"FourAndEightBlocks", {.images = 1, .in_blocks = 4, .out_blocks = 8, .height = 10, .width = 5}},
         {"NoPad", {.images = 2, .in_blocks = 3, .out_blocks = 1, .height = 8, .width = 11, .pad = 0}},
         {"WidePad", {.images = 2, .in_blocks = 1, .out_blocks = 4, .height = 5, .width = 3, .pad = 2}},
+        {"FiveOneTile", {.images = 1, .in_blocks = 1, .out_blocks = 1, .height = 4, .width = 4, .kernel = 5, .pad = 2}},
+        {"FiveOddSizes", {.images = 2, .in_blocks = 2, .out_blocks = 3, .height = 7, .width = 11, .kernel = 5, .pad = 2}},
+        {"FiveNoPad", {.images = 2, .in_blocks = 3, .out_blocks = 1, .height = 8, .width = 9, .kernel = 5, .pad = 0}},
+        {"FiveWidePad", {.images = 1, .in_blocks = 1, .out_blocks = 2, .height = 5, .width = 3, .kernel = 5, .pad = 4}},
+        {"FiveManyTiles", {.images = 4, .in_blocks = 1, .out_blocks = 1, .height = 33, .width = 29, .kernel = 5, .pad = 1}},
         {"ManyTiles", {.images = 5, .in_blocks = 1, .out_blocks = 1, .height = 41, .width = 38}},
     };
 }
@@ -50,7 +55,7 @@ protected:
     void SetUp() override {
         if (!winograd_runs_here(shape.block)) GTEST_SKIP() << "this processor has neither AVX2 nor AVX-512";
         source = noise(static_cast<size_t>(shape.images * in() * shape.height * shape.width), "source");
-        weights = noise(static_cast<size_t>(9 * in() * out()), "weights");
+        weights = noise(static_cast<size_t>(shape.kernel * shape.kernel * in() * out()), "weights");
         bias = noise(static_cast<size_t>(out()), "bias");
         gradient = noise(static_cast<size_t>(shape.images * out() * shape.out_height() * shape.out_width()), "gradient");
         scratch_memory =
@@ -70,7 +75,8 @@ protected:
         return static_cast<size_t>((((n * out() + c) / 8 * shape.out_height() + y) * shape.out_width() + x) * 8 + c % 8);
     }
     size_t weight_at(int64_t o, int64_t i, int64_t y, int64_t x) const {
-        return static_cast<size_t>((((o / 8 * shape.in_blocks + i / 8) * 9 + y * 3 + x) * 8 + i % 8) * 8 + o % 8);
+        return static_cast<size_t>(
+            (((o / 8 * shape.in_blocks + i / 8) * shape.kernel * shape.kernel + y * shape.kernel + x) * 8 + i % 8) * 8 + o % 8);
     }
 
     // work(place in source, in weights, in result) for each product of the convolution.
@@ -80,11 +86,12 @@ protected:
             for (int64_t o = 0; o < out(); ++o)
                 for (int64_t y = 0; y < shape.out_height(); ++y)
                     for (int64_t x = 0; x < shape.out_width(); ++x)
-                        for (int64_t tap = 0; tap < 9; ++tap) {
-                            const int64_t row = y + tap / 3 - shape.pad, column = x + tap % 3 - shape.pad;
+                        for (int64_t tap = 0; tap < shape.kernel * shape.kernel; ++tap) {
+                            const int64_t ky = tap / shape.kernel, kx = tap % shape.kernel;
+                            const int64_t row = y + ky - shape.pad, column = x + kx - shape.pad;
                             if (row < 0 || column < 0 || row >= shape.height || column >= shape.width) continue;
                             for (int64_t i = 0; i < in(); ++i)
-                                work(source_at(n, i, row, column), weight_at(o, i, tap / 3, tap % 3), result_at(n, o, y, x));
+                                work(source_at(n, i, row, column), weight_at(o, i, ky, kx), result_at(n, o, y, x));
                         }
     }
 
@@ -137,6 +144,25 @@ TEST_P(Winograd, ForwardIsTheConvolution) {
         expected[place] = std::max(0.0, expected[place] + bias[channel]);
     }
     EXPECT_LE(relative_error(forward(true), rounded(expected)), kTolerance);
+}
+
+TEST_P(Winograd, ForwardFinishesItsSums) {
+    const std::vector<float> sums = forward(false), scale = noise(bias.size(), "scale"), addend = noise(gradient.size(), "addend");
+    std::vector<float> result(gradient.size());
+    winograd_forward(shape, {.source = source.data(),
+                             .weights = weights.data(),
+                             .scale = scale.data(),
+                             .bias = bias.data(),
+                             .addend = addend.data(),
+                             .relu = true,
+                             .result = result.data(),
+                             .scratch = scratch});
+    const size_t plane = static_cast<size_t>(shape.out_height() * shape.out_width() * 8);
+    for (size_t place = 0; place < result.size(); ++place) {
+        const size_t channel = place / plane % static_cast<size_t>(shape.out_blocks) * 8 + place % 8;
+        const float expected = std::max(0.0F, sums[place] * scale[channel] + bias[channel] + addend[place]);
+        ASSERT_NEAR(result[place], expected, 1e-6 * (std::abs(sums[place] * scale[channel]) + 4.0)) << place;  // fused or not
+    }
 }
 
 TEST_P(Winograd, SourceGradientIsTheConvolutionsAdjoint) {
