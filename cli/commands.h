@@ -35,5 +35,6 @@ void add_data_look(CLI::App& data, Action& chosen);   // likewise
 void add_data_show(CLI::App& data, Action& chosen);   // likewise
 void add_doctor_cluster(CLI::App& doctor, Action& chosen);
 void add_doctor(CLI::App& app, Action& chosen);
+void add_submit(CLI::App& app, Action& chosen);
 
 }  // namespace lockstep::cli

@@ -78,8 +78,12 @@ int doctor() {
 void add_doctor(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand(
         "doctor",
-        "Print what was found here (launcher, cores, threads, limits, backends), or look over all machines of a job (cluster)");
+        "Print what was found here (launcher, cores, threads, limits, backends), the launcher alone (launch), or look over all "
+        "machines of a job (cluster)");
     add_doctor_cluster(*command, chosen);
+    CLI::App* launch = command->add_subcommand("launch", "Print every launcher's variables found here, the verdict and why");
+    launch->callback(
+        [&chosen] { chosen = [] { return static_cast<int>(print_environment() ? ExitCode::kDone : ExitCode::kConfig); }; });
     command->require_subcommand(0, 1);
     command->callback([command, &chosen] {
         if (command->get_subcommands().empty()) chosen = doctor;

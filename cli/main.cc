@@ -51,7 +51,7 @@ int run_main(int argc, char** argv) {
     for (const auto add : {lockstep::cli::add_train, lockstep::cli::add_run, lockstep::cli::add_eval, lockstep::cli::add_bench,
                            lockstep::cli::add_time, lockstep::cli::add_simulate, lockstep::cli::add_tune, lockstep::cli::add_chaos,
                            lockstep::cli::add_checkpoint, lockstep::cli::add_report, lockstep::cli::add_config,
-                           lockstep::cli::add_data, lockstep::cli::add_doctor}) {
+                           lockstep::cli::add_data, lockstep::cli::add_doctor, lockstep::cli::add_submit}) {
         add(app, chosen);
     }
     try {

@@ -13,13 +13,13 @@ namespace {
 
 constexpr double kPi = std::numbers::pi;
 
-// Element `index` of torch.linspace(first, last, count), up to the last bit, which there depends on the processor's vectors.
+// Element `index` of torch.linspace(first, last, count), whose loops multiply and add in one rounding.
 double linspace(double first, double last, int count, int index) {
     const float begin = static_cast<float>(first), end = static_cast<float>(last);
     if (count == 1) return begin;
     const float step = (end - begin) / static_cast<float>(count - 1);
-    const float offset = step * static_cast<float>(index < count / 2 ? index : count - 1 - index);
-    return index < count / 2 ? begin + offset : end - offset;
+    return index < count / 2 ? std::fma(step, static_cast<float>(index), begin)
+                             : std::fma(-step, static_cast<float>(count - 1 - index), end);
 }
 
 // An inverse map: output (x, y) comes from (a x + b y + c, d x + e y + f).

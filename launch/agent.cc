@@ -1,16 +1,14 @@
 #include "launch/agent.h"
 
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <deque>
-#include <fstream>
+#include <cstdlib>
+#include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -19,21 +17,23 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/files.h"
-#include "launch/child_process.h"
-#include "launch/line_splitter.h"
+#include "launch/rank_environment.h"
+#include "launch/rank_group.h"
 #include "launch/signal_reader.h"
-#include "launch/verdict.h"
+#include "net/local_address.h"
 #include "net/open_files.h"
-#include "net/store.h"
+#include "net/secrets.h"
+#include "net/socket.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr size_t kSpareFiles = 16;  // of the store, signals, and a start
-constexpr size_t kKeptLines = 8;    // of each stream of a rank, for the closing lines
-constexpr int64_t kDrainMs = 500;   // for output after the last rank has ended
-constexpr std::array kHandledSignals{SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+constexpr size_t kSpareFiles = 24;        // of the stores, signals, and a start
+constexpr double kPatience_s = 2;         // a failed rank's peers have it to end by themselves, and again until KILL
+constexpr double kHurriedPatience_s = 1;  // when they are to start again
+constexpr double kFarewell_s = 2;         // without ranks, for the others' answer to a request to end
+constexpr double kSchedulerMargin_s = 2;  // before the scheduler's own KILL
 
 std::string host_name() {
     std::array<char, 256> host{};
@@ -41,317 +41,305 @@ std::string host_name() {
     return host.data();
 }
 
-// One whole line in one write wherever the system allows it. A screen that is gone is forgotten.
-class Screen {
-public:
-    explicit Screen(int descriptor) : descriptor_(descriptor) {}
-
-    void write_line(std::string line) {
-        line += '\n';
-        for (size_t sent = 0; !gone_ && sent < line.size();) {
-            const ssize_t written = write(descriptor_, line.data() + sent, line.size() - sent);
-            if (written >= 0) {
-                sent += static_cast<size_t>(written);
-            } else if (errno == EAGAIN) {
-                pollfd ready{descriptor_, POLLOUT, 0};
-                poll(&ready, 1, 1000);
-            } else if (errno != EINTR) {
-                gone_ = true;
-            }
-        }
-    }
-
-private:
-    int descriptor_;
-    bool gone_ = false;
-};
-
-// One output stream of one rank: to the screen with its number, to its log, and the last lines kept.
-class RankStream {
-public:
-    RankStream(int rank, Pipe pipe, Screen& screen, const fs::path& log_path)
-        : prefix_(fmt::format("[{}]: ", rank)), pipe_(std::move(pipe)), screen_(screen) {
-        if (log_path.empty()) return;
-        log_.open(log_path, std::ios::app);
-        if (!log_) throw DeviceError(fmt::format("cannot write {}; choose another folder with --log-dir", log_path.string()));
-    }
-
-    const Pipe& pipe() const { return pipe_; }
-    const std::deque<std::string>& last_lines() const { return last_lines_; }
-
-    void forward_available() {
-        std::array<char, 16 << 10> bytes{};
-        for (int round = 0; round < 16 && pipe_.is_open(); ++round) {  // bounded: one noisy rank must not hide the others
-            const ssize_t got = read(pipe_.descriptor(), bytes.data(), bytes.size());
-            if (got > 0) {
-                for (std::string& line : splitter_.add({bytes.data(), static_cast<size_t>(got)})) emit(std::move(line));
-            } else if (got < 0 && errno == EAGAIN) {
-                return;
-            } else if (got == 0 || errno != EINTR) {
-                close();
-            }
-        }
-    }
-
-    void close() {
-        if (!pipe_.is_open()) return;
-        pipe_.close();
-        if (std::string rest = splitter_.rest(); !rest.empty()) emit(std::move(rest));
-    }
-
-private:
-    void emit(std::string line) {
-        screen_.write_line(prefix_ + line);
-        if (log_.is_open()) log_ << line << std::endl;  // flushed: a log must be whole after a kill
-        last_lines_.push_back(std::move(line));
-        if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
-    }
-
-    std::string prefix_;
-    Pipe pipe_;
-    Screen& screen_;
-    LineSplitter splitter_;
-    std::ofstream log_;
-    std::deque<std::string> last_lines_;
-};
-
-struct Rank {
-    RankEnd end;
-    bool running = true;
-    RankStream output, error;
-};
+std::string hex(std::string_view bytes) {
+    std::string text;
+    for (const char each : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(each));
+    return text;
+}
 
 class Agent {
 public:
-    explicit Agent(const AgentOptions& options) : options_(options), host_(host_name()) {}
-
-    ~Agent() {  // after an exception too
-        signal_all(SIGKILL);
-        for (const auto& rank : ranks_) {
-            if (rank->running) waitpid(rank->end.pid, nullptr, 0);
-        }
+    explicit Agent(const AgentOptions& options)
+        : options_(options),
+          identity_(hex(random_bytes(8))),
+          made_up_id_(fmt::format("{}-{}", static_cast<int64_t>(wall_clock_s()), getpid())),
+          host_(host_name()),
+          signals_(with_child(options.signals)),
+          secret_(job_secret_from_environment()),
+          cores_(bind_ranks(options.binding, options.nproc_per_node)) {
+        if (secret_.empty() && options.max_nodes == 1) secret_ = made_up_secret_ = hex(random_bytes(32));
+        make_room();
     }
 
     int run() {
-        make_room();
-        start_store();
-        for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) start_rank(local_rank);
-        while (any_running()) {
-            wait_for_events(next_timeout_ms());
-            handle_signals();
-            reap();
-            escalate();
+        join();
+        while (!code_) {
+            wait_for_events();
+            obey_signals();
+            watch_ranks();
+            for (auto decision = link_->next(); decision && !code_; decision = link_->next()) obey(*decision);
+            if (!code_ && link_->end()) face_the_end(*link_->end());
+            if (farewell_at_ns_ && now_ns() >= *farewell_at_ns_ && !code_) code_ = judge({}, first_request_).exit_code;
         }
-        drain();
-        return close_down();
+        group_.reset();
+        link_->post({.kind = AgentEvent::Kind::left});
+        link_->wait_until_sent(500);
+        link_.reset();
+        return *code_;
     }
 
 private:
-    // Two pipes and two logs per rank, a client of the store per rank of the job, and what is open for a moment at a start.
+    static std::vector<int> with_child(std::vector<int> signals) {
+        signals.insert(signals.end(), {SIGCHLD, SIGUSR1, SIGUSR2});
+        return signals;
+    }
+
+    bool is_elastic() const { return options_.min_nodes != options_.max_nodes; }
+    bool this_machine_only() const { return options_.max_nodes == 1 || is_loopback_name(options_.endpoint_host); }
+
+    // Two pipes and two logs per rank, clients of the store, and what is open for a moment at a start.
     void make_room() const {
         const auto here = static_cast<size_t>(options_.nproc_per_node);
-        const size_t clients = options_.node_rank == 0 ? here * static_cast<size_t>(options_.node_count) : 0;
+        const size_t clients = options_.hosting == Hosting::never ? 0 : here * static_cast<size_t>(options_.max_nodes);
         reserve_open_files((options_.log_dir.empty() ? 2 : 4) * here + clients + kSpareFiles,
                            fmt::format("a launcher of {} ranks", options_.nproc_per_node));
     }
 
-    void start_store() {
-        const bool one_node = options_.node_count == 1;
-        port_ = options_.master_port;
-        job_id_ = one_node ? fmt::format("lockstep-{}-{}-{}", host_, getpid(), now_ns())
-                           : fmt::format("lockstep-{}:{}", options_.master_addr, options_.master_port);
-        if (options_.node_rank != 0) return;
-        try {
-            store_ = StoreServer::start({.bind_host = one_node ? "127.0.0.1" : "", .port = port_, .job_id = job_id_});
-        } catch (const CommError& error) {
-            throw DeviceError(fmt::format("--master-port {}: {}{}", port_, error.what(),
-                                          one_node ? "; without --master-port a free one is taken" : ""));
-        }
-        port_ = store_->port();
-    }
-
-    std::vector<std::string> environment_of(int local_rank) const {
-        const int rank = options_.node_rank * options_.nproc_per_node + local_rank;
-        const auto text = [](int value) { return fmt::format("{}", value); };
-        return environment_with({{"LOCKSTEP_RANK", text(rank)},
-                                 {"LOCKSTEP_WORLD_SIZE", text(options_.node_count * options_.nproc_per_node)},
-                                 {"LOCKSTEP_LOCAL_RANK", text(local_rank)},
-                                 {"LOCKSTEP_LOCAL_WORLD_SIZE", text(options_.nproc_per_node)},
-                                 {"LOCKSTEP_NODE_RANK", text(options_.node_rank)},
-                                 {"LOCKSTEP_NODE_COUNT", text(options_.node_count)},
-                                 {"LOCKSTEP_STORE_HOST", options_.node_count == 1 ? "127.0.0.1" : options_.master_addr},
-                                 {"LOCKSTEP_STORE_PORT", text(port_)},
-                                 {"LOCKSTEP_JOB_ID", job_id_}});
-    }
-
-    void start_rank(int local_rank) {
-        const int rank = options_.node_rank * options_.nproc_per_node + local_rank;
-        fs::path folder;
-        if (!options_.log_dir.empty()) {
-            folder = fs::path(options_.log_dir) / fmt::format("{}", rank);
-            make_directories(folder);
-        }
-        const auto log = [&folder](const char* name) { return folder.empty() ? fs::path() : folder / name; };
-        ChildProcess child = start_child(options_.command, environment_of(local_rank));
-        const RankEnd end{.rank = rank, .host = host_, .pid = child.pid};
-        ranks_.push_back(std::unique_ptr<Rank>(
-            new Rank{end, true, RankStream(rank, std::move(child.standard_output), stdout_, log("stdout.log")),
-                     RankStream(rank, std::move(child.standard_error), stderr_, log("stderr.log"))}));
-    }
-
-    bool any_running() const {
-        return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->running; });
-    }
-
-    int next_timeout_ms() const {
-        int64_t next_ns = std::numeric_limits<int64_t>::max();
-        if (term_at_ns_) next_ns = std::min(next_ns, *term_at_ns_);
-        if (kill_at_ns_) next_ns = std::min(next_ns, *kill_at_ns_);
-        return static_cast<int>(std::clamp<int64_t>((next_ns - now_ns()) / 1'000'000 + 1, 0, 1000));
+    void join() {
+        const std::string run_id = options_.run_id.empty() ? (options_.max_nodes == 1 ? made_up_id_ : "none") : options_.run_id;
+        std::string address = options_.local_addr;
+        if (address.empty())
+            address = this_machine_only() ? "127.0.0.1" : local_address_towards(options_.endpoint_host, options_.endpoint_port);
+        link_ = std::make_unique<AgentLink>(
+            AgentLinkOptions{.host = options_.endpoint_host,
+                             .port = options_.endpoint_port,
+                             .port_option = options_.port_option,
+                             .hosting = options_.hosting,
+                             .this_machine_only = this_machine_only(),
+                             .run_id = run_id,
+                             .secret = secret_,
+                             .keep_alive_s = options_.keep_alive_s,
+                             .coordination = {.min_nodes = options_.min_nodes,
+                                              .max_nodes = options_.max_nodes,
+                                              .max_restarts = options_.max_restarts,
+                                              .own_program = options_.own_program,
+                                              .run_name = options_.run_id.empty() ? made_up_id_ : options_.run_id,
+                                              .token = hex(random_bytes(4)),
+                                              .join_timeout_s = options_.join_timeout_s,
+                                              .last_call_s = options_.last_call_s,
+                                              .close_timeout_s = options_.close_timeout_s,
+                                              .silent_after_s = options_.keep_alive_s * options_.keep_alive_misses},
+                             .facts = {.identity = identity_,
+                                       .host = host_,
+                                       .pid = getpid(),
+                                       .address = address,
+                                       .free_port = bound_port(listen_on("", 0).get()),
+                                       .local_size = options_.nproc_per_node,
+                                       .node_rank = options_.node_rank,
+                                       .restarts = restarts_}});
     }
 
     // Also forwards what the ranks wrote.
-    void wait_for_events(int timeout_ms) {
-        std::vector<pollfd> watched{{signals_.descriptor(), POLLIN, 0}};
-        std::vector<RankStream*> streams;
-        for (const auto& rank : ranks_) {
-            for (RankStream* stream : {&rank->output, &rank->error}) {
-                if (!stream->pipe().is_open()) continue;
-                watched.push_back({stream->pipe().descriptor(), POLLIN, 0});
-                streams.push_back(stream);
-            }
-        }
-        if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return;
-        for (size_t index = 0; index < streams.size(); ++index) {
-            if (watched[index + 1].revents != 0) streams[index]->forward_available();
+    void wait_for_events() {
+        std::vector<pollfd> watched{{signals_.descriptor(), POLLIN, 0}, {link_->descriptor(), POLLIN, 0}};
+        if (group_) group_->append_to(watched);
+        int64_t timeout_ns = static_cast<int64_t>(1e9 * options_.monitor_interval_s);
+        if (group_ && group_->next_due_ns()) timeout_ns = std::min(timeout_ns, *group_->next_due_ns() - now_ns());
+        poll(watched.data(), watched.size(), static_cast<int>(std::max<int64_t>(timeout_ns, 0) / 1'000'000 + 1));
+        if (group_) group_->forward_output();
+        if (const auto stranger = link_->news_of_strangers()) {
+            say(fmt::format("a stranger was turned away ({}); further ones are not told", *stranger));
         }
     }
 
-    void handle_signals() {
+    void say(const std::string& text) { stderr_.write_line("lockstep run: " + text); }
+
+    void obey_signals() {
         for (int signal = signals_.next(); signal != 0; signal = signals_.next()) {
-            if (signal == SIGCHLD) continue;  // reap() looks at every rank anyway
+            if (signal == SIGCHLD) continue;  // watch_ranks() looks at every rank anyway
             if (signal == SIGUSR1 || signal == SIGUSR2) {
-                signal_all(signal);
-            } else {
-                stop_on_request(signal);
+                if (group_) group_->signal_all(signal);
+                continue;
             }
+            ++told_[signal];
+            link_->post({.kind = AgentEvent::Kind::requested, .signal = signal});
+            pass_on(signal);
         }
     }
 
-    // INT: INT, TERM, KILL; TERM and HUP: the same signal, KILL. A second INT kills at once.
-    void stop_on_request(int signal) {
-        if (signal == SIGINT && request_ == SIGINT) {
-            kill_at_ns_ = now_ns();
+    // INT: INT, TERM, KILL; the others: the same signal, KILL. A second INT kills at once.
+    void pass_on(int signal) {
+        const bool again = signal == SIGINT && first_request_ == SIGINT;
+        if (first_request_ == 0) first_request_ = signal;
+        if (!group_ || !group_->any_running()) {
+            if (!farewell_at_ns_) farewell_at_ns_ = now_ns() + static_cast<int64_t>(1e9 * kFarewell_s);
             return;
         }
-        if (request_ == 0) request_ = signal;
-        stopping_ = true;
-        signal_all(signal);
-        if (signal == SIGINT) plan_stop(2 * options_.grace_s, 4 * options_.grace_s);
-        if (signal != SIGINT) plan_stop(std::nullopt, 4 * options_.grace_s);
+        if (again) return group_->kill_now();
+        const double grace_s = grace_until_the_scheduler_kills();
+        group_->mark_stopping();
+        group_->signal_all(signal);
+        group_->plan_stop(signal == SIGINT ? std::optional(grace_s / 2) : std::nullopt, grace_s);
     }
 
-    void plan_stop(std::optional<double> term_after_s, double kill_after_s) {
-        const auto after = [](double seconds) { return now_ns() + static_cast<int64_t>(1e9 * seconds); };
-        if (term_after_s && !stopping_by_term_)
-            term_at_ns_ = std::min(term_at_ns_.value_or(after(*term_after_s)), after(*term_after_s));
-        kill_at_ns_ = std::min(kill_at_ns_.value_or(after(kill_after_s)), after(kill_after_s));
+    // Slurm says when the job's time is over.
+    double grace_until_the_scheduler_kills() const {
+        const char* end = std::getenv("SLURM_JOB_END_TIME");
+        if (end == nullptr || std::atof(end) <= 0) return options_.grace_s;
+        return std::clamp(std::atof(end) - wall_clock_s() - kSchedulerMargin_s, std::min(1.0, options_.grace_s), options_.grace_s);
     }
 
-    void escalate() {
-        if (term_at_ns_ && now_ns() >= *term_at_ns_) {
-            term_at_ns_.reset();
-            stopping_ = stopping_by_term_ = true;
-            signal_all(SIGTERM);
+    double patience_s() const { return std::min(options_.grace_s, options_.max_restarts > 0 ? kHurriedPatience_s : kPatience_s); }
+
+    void watch_ranks() {
+        if (!group_ || reported_) return;
+        const std::vector<RankEnd> failures = group_->reap();
+        if (!failures.empty()) {
+            if (!group_->next_due_ns() && group_->any_running()) {
+                say(fmt::format("rank {} ended: {}; the others have {:.1f} s to end by themselves", failures.front().rank,
+                                describe_end(failures.front()), patience_s()));
+            }
+            link_->post({.kind = AgentEvent::Kind::failed, .round = group_->round(), .ends = failures});
+            end_group();
         }
-        if (kill_at_ns_ && now_ns() >= *kill_at_ns_) {
-            kill_at_ns_.reset();
-            stopping_ = true;
-            signal_all(SIGKILL);
-        }
+        group_->escalate();
+        if (group_->any_running()) return;
+        group_->drain();
+        reported_ = true;
+        last_ends_ = group_->ends();
+        link_->post({.kind = AgentEvent::Kind::stopped, .round = group_->round(), .ends = last_ends_});
     }
 
-    void signal_all(int signal) const {
-        for (const auto& rank : ranks_) {
-            if (rank->running) kill(-rank->end.pid, signal);
-        }
-    }
-
-    void reap() {
-        for (const auto& rank : ranks_) {
-            siginfo_t info{};
-            const auto id = static_cast<id_t>(rank->end.pid);
-            if (!rank->running || waitid(P_PID, id, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
-            kill(-rank->end.pid, SIGKILL);  // what it has left behind in its group, while the id cannot be reused
-            waitpid(rank->end.pid, nullptr, 0);
-            note_end(*rank, info);
-        }
-    }
-
-    void note_end(Rank& rank, const siginfo_t& info) {
-        rank.running = false;
-        rank.end.ended_ns = now_ns();
-        rank.end.stopped_by_agent = stopping_;
-        if (info.si_code == CLD_EXITED) {
-            rank.end.exit_code = info.si_status;
-        } else {
-            rank.end.signal = info.si_status;
-            rank.end.core_dumped = info.si_code == CLD_DUMPED;
-        }
-        if (is_failure(rank.end) && !kill_at_ns_ && any_running()) {
-            stderr_.write_line(fmt::format("lockstep run: rank {} ended: {}; the others have {:.1f} s to end by themselves",
-                                           rank.end.rank, describe_end(rank.end), options_.grace_s));
-        }
-        if (!is_failure(rank.end)) return;
-        plan_stop(options_.grace_s, 2 * options_.grace_s);
+    void end_group() {
+        group_->plan_stop(patience_s(), 2 * patience_s());
         // One that is stopped cannot end by itself; perhaps it was the cause. Awake, it meets the error that ended the others.
-        signal_all(SIGCONT);
+        group_->signal_all(SIGCONT);
     }
 
-    bool any_open_stream() const {
-        return std::any_of(ranks_.begin(), ranks_.end(),
-                           [](const auto& rank) { return rank->output.pipe().is_open() || rank->error.pipe().is_open(); });
-    }
-
-    // A process that left its group may hold a pipe open for ever: hence the deadline.
-    void drain() {
-        const Deadline deadline = Deadline::after_ms(kDrainMs);
-        while (any_open_stream() && !deadline.expired()) wait_for_events(static_cast<int>(deadline.remaining_ms()) + 1);
-        for (const auto& rank : ranks_) {
-            rank->output.close();
-            rank->error.close();
+    void obey(const Decision& decision) {
+        const bool of_group = group_ && !reported_ && group_->round() == decision.round;
+        switch (decision.kind) {
+            case Decision::Kind::start:
+                return start_round(decision);
+            case Decision::Kind::end:
+                if (of_group) end_group();
+                return;
+            case Decision::Kind::pause:
+                if (!of_group) return;
+                group_->mark_stopping();
+                group_->signal_all(SIGUSR1);
+                return group_->plan_stop(options_.grace_s, options_.grace_s + patience_s());
+            case Decision::Kind::stop:
+                if (told_[decision.signal] > 0) {  // this agent's own request comes back
+                    --told_[decision.signal];
+                } else {
+                    pass_on(decision.signal);
+                }
+                return;
+            case Decision::Kind::refuse:
+                if (decision.agent == link_->number()) leave_with(decision.code, decision.lines);
+                return;
+            case Decision::Kind::finish:
+                return leave_with(decision.code, link_->is_host() ? decision.lines : summary_of(decision));
+            case Decision::Kind::note:
+                if (link_->is_host()) show(decision.lines);
+                return;
         }
     }
 
-    int close_down() {
-        std::vector<RankEnd> ends;
-        for (const auto& rank : ranks_) {
-            const auto& lines = rank->error.last_lines().empty() ? rank->output.last_lines() : rank->error.last_lines();
-            rank->end.last_lines.assign(lines.begin(), lines.end());
-            ends.push_back(rank->end);
+    static std::vector<std::string> summary_of(const Decision& decision) {
+        if (decision.code == 0) return {};
+        return {fmt::format("lockstep run: the job has ended with exit code {}; the launcher of node 0 says why", decision.code)};
+    }
+
+    void show(const std::vector<std::string>& lines) {
+        for (const std::string& line : lines) stderr_.write_line(line);
+    }
+
+    void leave_with(int code, const std::vector<std::string>& lines) {
+        show(lines);
+        code_ = code;
+    }
+
+    void start_round(const Decision& decision) {
+        const auto mine = std::ranges::find(decision.members, identity_, &RoundMember::identity);
+        if (mine == decision.members.end()) {
+            if (group_) link_->join_again();  // this agent was thought lost
+            group_.reset();
+            return;
         }
-        const Verdict verdict = judge(ends, request_);
-        if (verdict.first_failed >= 0) {
-            for (std::string& line : closing_lines(ends, verdict)) stderr_.write_line(std::move(line));
-        } else if (request_ != 0) {
-            stderr_.write_line(
-                fmt::format("lockstep run: stopped by SIG{}; exit code {}", sigabbrev_np(request_), verdict.exit_code));
+        restarts_ = decision.restart_count;
+        reported_ = false;
+        group_ = std::make_unique<RankGroup>(host_, decision.round);
+        if (is_elastic() || decision.round > 0) {
+            const std::string text = fmt::format("round {}: {} nodes, {} ranks, restart {} of {}", decision.round,
+                                                 decision.members.size(), decision.world_size, restarts_, options_.max_restarts);
+            if (link_->is_host()) say(text);
         }
-        return verdict.exit_code;
+        for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
+            group_->start_rank(options_.command, plan_rank(decision, *mine, local_rank));
+        }
+    }
+
+    RankPlan plan_rank(const Decision& decision, const RoundMember& mine, int local_rank) {
+        const int rank = mine.first_rank + local_rank;
+        const auto index = static_cast<size_t>(local_rank);
+        const RankCores* const cores = index < cores_.size() ? &cores_[index] : nullptr;
+        const ShownStreams shown = index < options_.shown.size() ? options_.shown[index] : ShownStreams{};
+        const std::string prefix = fmt::format("[{}{}]: ", options_.role, rank);
+        RankPlan plan{.rank = rank,
+                      .environment = rank_environment({.round = decision,
+                                                       .member = mine,
+                                                       .local_rank = local_rank,
+                                                       .store_host = this_machine_only() ? "127.0.0.1" : options_.endpoint_host,
+                                                       .store_port = link_->store_port(),
+                                                       .secret = made_up_secret_,
+                                                       .role = options_.role,
+                                                       .max_restarts = options_.max_restarts,
+                                                       .cores = cores}),
+                      .processors = cores != nullptr ? cores->processors : std::vector<int>(),
+                      .output = {.prefix = prefix, .screen = shown.output ? &stdout_ : nullptr},
+                      .error = {.prefix = prefix, .screen = shown.error ? &stderr_ : nullptr}};
+        if (options_.log_dir.empty()) return plan;
+        const fs::path folder =
+            fs::path(options_.log_dir) / decision.run_name / fmt::format("{}", decision.round) / fmt::format("{}", rank);
+        make_directories(folder);
+        plan.log_folder = folder.string();
+        plan.output.log = folder / "stdout.log";
+        plan.error.log = folder / "stderr.log";
+        return plan;
+    }
+
+    // The run is out of reach: first the ranks end, then this agent tries to join again, or leaves.
+    void face_the_end(const AgentLink::End& end) {
+        if (!told_end_) say(end.reason);
+        told_end_ = true;
+        if (group_ && !reported_) {
+            if (!group_->next_due_ns()) end_group();
+            return;
+        }
+        const bool again =
+            options_.max_nodes > 1 && !end.is_final && first_request_ == 0 && (is_elastic() || restarts_ < options_.max_restarts);
+        if (!again) {
+            const Verdict verdict = judge(last_ends_, first_request_);
+            if (verdict.first_failed >= 0) show(closing_lines(last_ends_, verdict));
+            code_ = end.is_final ? end.code : static_cast<int>(ExitCode::kPeerLost);
+            return;
+        }
+        if (!is_elastic()) ++restarts_;
+        say("trying to join the run again");
+        told_end_ = false;
+        group_.reset();
+        link_.reset();
+        join();
     }
 
     const AgentOptions& options_;
-    const std::string host_;
-    SignalReader signals_{kHandledSignals};  // before the store, whose thread inherits the blocked signals
+    const std::string identity_, made_up_id_, host_;
+    SignalReader signals_;  // before the link, whose threads inherit the blocked signals
+    std::string secret_, made_up_secret_;
+    const std::vector<RankCores> cores_;
     Screen stdout_{STDOUT_FILENO}, stderr_{STDERR_FILENO};
-    std::unique_ptr<StoreServer> store_;
-    int port_ = 0;
-    std::string job_id_;
-    std::vector<std::unique_ptr<Rank>> ranks_;
-    int request_ = 0;                // the first signal that asked for the end
-    bool stopping_ = false;          // ranks that end from now on do so because of us
-    bool stopping_by_term_ = false;  // TERM has been sent
-    std::optional<int64_t> term_at_ns_, kill_at_ns_;
+    std::unique_ptr<AgentLink> link_;
+    std::unique_ptr<RankGroup> group_;  // of the present round, or of the last
+    bool reported_ = false;             // all its ranks have ended and the others know it
+    std::vector<RankEnd> last_ends_;
+    int restarts_ = 0;
+    int first_request_ = 0;    // the first signal that asked for the end
+    std::map<int, int> told_;  // requests of this agent that have not come back yet, by signal
+    bool told_end_ = false;
+    std::optional<int64_t> farewell_at_ns_;
+    std::optional<int> code_;
 };
 
 void check_options(const AgentOptions& options) {
@@ -360,23 +348,21 @@ void check_options(const AgentOptions& options) {
     };
     require(options.nproc_per_node >= 1 && options.nproc_per_node <= 4096,
             fmt::format("--nproc-per-node {}: allowed: 1 to 4096", options.nproc_per_node));
-    require(options.node_count >= 1, fmt::format("--nnodes {}: allowed: at least 1", options.node_count));
-    require(options.node_rank >= 0 && options.node_rank < options.node_count,
-            fmt::format("--node-rank {}: allowed: 0 to {}", options.node_rank, options.node_count - 1));
-    require(options.master_port >= 0 && options.master_port <= 65535,
-            fmt::format("--master-port {}: allowed: 1 to 65535", options.master_port));
-    require(options.node_count == 1 || options.master_port > 0,
-            "--nnodes above 1 needs --master-addr and --master-port, the same on all nodes");
-    const bool loopback = options.master_addr == "localhost" || options.master_addr.starts_with("127.");
-    require(
-        options.node_count == 1 || !loopback,
-        fmt::format("--master-addr {}: with several nodes it must be node 0's address as the others see it", options.master_addr));
+    require(options.min_nodes >= 1 && options.min_nodes <= options.max_nodes,
+            fmt::format("--nnodes {}:{}: allowed: N or MIN:MAX, at least 1", options.min_nodes, options.max_nodes));
+    require(options.node_rank < options.max_nodes,
+            fmt::format("--node-rank {}: allowed: 0 to {}", options.node_rank, options.max_nodes - 1));
+    require(options.endpoint_port >= 0 && options.endpoint_port <= 65535,
+            fmt::format("{}: allowed: 1 to 65535", options.endpoint_port));
+    require(options.max_nodes == 1 || options.endpoint_port > 0, "several nodes need a port that they all know");
     require(options.grace_s >= 0.0 && options.grace_s <= 86'400.0,
             fmt::format("--grace {}: allowed: 0 to 86400 s", options.grace_s));
     require(!options.command.empty(), "nothing to run; write the command after --, such as `-- train CONFIG`");
 }
 
 }  // namespace
+
+std::vector<int> AgentOptions::default_signals() { return {SIGINT, SIGTERM, SIGHUP, SIGQUIT}; }
 
 int run_agent(const AgentOptions& options) {
     check_options(options);

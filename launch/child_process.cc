@@ -1,6 +1,7 @@
 #include "launch/child_process.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,6 +48,7 @@ struct ChildPlan {
     char* const* environment;
     int input, output, error, report;  // descriptors
     pid_t parent;
+    const cpu_set_t* processors;  // null: all
 };
 
 // After fork in a process with threads only async-signal-safe calls are allowed: no allocation, no locks.
@@ -58,6 +60,7 @@ struct ChildPlan {
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     signal(SIGPIPE, SIG_DFL);
+    if (plan.processors != nullptr) sched_setaffinity(0, sizeof *plan.processors, plan.processors);
     if (dup2(plan.input, 0) >= 0 && dup2(plan.output, 1) >= 0 && dup2(plan.error, 2) >= 0) {
         execvpe(plan.arguments[0], plan.arguments, plan.environment);
     }
@@ -82,7 +85,11 @@ void Pipe::close() {
     descriptor_ = -1;
 }
 
-ChildProcess start_child(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
+ChildProcess start_child(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+                         const std::vector<int>& processors) {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    for (const int processor : processors) CPU_SET(static_cast<size_t>(processor), &mask);
     PipePair output = make_pipe(), error = make_pipe(), report = make_pipe();
     const Pipe input(open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (input.descriptor() < 0) throw_no_file("no empty input");
@@ -93,7 +100,8 @@ ChildProcess start_child(const std::vector<std::string>& command, const std::vec
                          output.writing.descriptor(),
                          error.writing.descriptor(),
                          report.writing.descriptor(),
-                         getpid()};
+                         getpid(),
+                         processors.empty() ? nullptr : &mask};
     const pid_t pid = fork();
     if (pid < 0)
         throw DeviceError(

@@ -28,9 +28,11 @@ struct ChildProcess {
     Pipe standard_output, standard_error;
 };
 
-// `environment`: "NAME=value". Searches PATH when command[0] has no slash. Throws ConfigError when the program cannot be started
-// and DeviceError when the system gives no process or pipe. The calling thread must live as long as the child should.
-ChildProcess start_child(const std::vector<std::string>& command, const std::vector<std::string>& environment);
+// `environment`: "NAME=value". `processors`: the child may run on these only; empty: on all. Searches PATH when command[0] has no
+// slash. Throws ConfigError when the program cannot be started and DeviceError when the system gives no process or pipe. The
+// calling thread must live as long as the child should.
+ChildProcess start_child(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+                         const std::vector<int>& processors = {});
 
 // This process's environment with `additions` in place of variables of the same name.
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& additions);

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "launch/variables.h"
+#include "net/local_address.h"
 
 namespace lockstep {
 
@@ -11,8 +12,6 @@ namespace {
 std::string is_set(const Variables& variables, const std::string& name) {
     return fmt::format("{}={} is set", name, variables.text(name).value_or(""));
 }
-
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 }  // namespace
 
@@ -49,7 +48,7 @@ std::optional<LauncherView> view_torchrun(const Variables& variables) {
     }
     world.local_size = local_size.value_or(1);
     view.has_address = variables.read_master(world);
-    if (!has_local && !local_size && is_loopback(variables.text("MASTER_ADDR").value_or(""))) {
+    if (!has_local && !local_size && is_loopback_name(variables.text("MASTER_ADDR").value_or(""))) {
         world.local_rank = world.rank;  // all meet on this node, so all are on it
         world.local_size = world.size;
     }

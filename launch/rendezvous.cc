@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "net/secrets.h"
 
 namespace lockstep {
 
@@ -35,7 +36,11 @@ std::string rank_key(int rank) { return fmt::format("rendezvous/rank/{}", rank);
 
 bool serves_this_job(const World& world, int port) {
     try {
-        connect_store({.host = "127.0.0.1", .port = port, .job_id = world.job_id, .connect_timeout_ms = kProbeMs});
+        connect_store({.host = "127.0.0.1",
+                       .port = port,
+                       .job_id = world.job_id,
+                       .secret = job_secret_from_environment(),
+                       .connect_timeout_ms = kProbeMs});
         return true;
     } catch (const CommError&) {
         return false;
@@ -47,7 +52,8 @@ std::unique_ptr<StoreServer> start_server(const World& world) {
     const std::string bind_host = world.node_count == 1 ? "127.0.0.1" : "";
     for (int port = world.store_port;; ++port) {
         try {
-            return StoreServer::start({.bind_host = bind_host, .port = port, .job_id = world.job_id});
+            return StoreServer::start(
+                {.bind_host = bind_host, .port = port, .job_id = world.job_id, .secret = job_secret_from_environment()});
         } catch (const CommError&) {
             if (serves_this_job(world, port)) {
                 throw ConfigError(
@@ -69,6 +75,7 @@ std::unique_ptr<Store> connect_round_robin(const World& world, const Deadline& d
             return connect_store({.host = world.store_host,
                                   .port = port,
                                   .job_id = world.job_id,
+                                  .secret = job_secret_from_environment(),
                                   .connect_timeout_ms = std::min(kAttemptMs, deadline.remaining_ms() + 1)});
         } catch (const CommError& error) {
             if (offset == 0) last_reason = error.what();
@@ -82,13 +89,12 @@ std::unique_ptr<Store> connect_round_robin(const World& world, const Deadline& d
 }
 
 std::unique_ptr<Store> connect(const World& world, const StoreServer* server, const Deadline& deadline, int64_t timeout_ms) {
-    if (server != nullptr) {
-        return connect_store(
-            {.host = "127.0.0.1", .port = server->port(), .job_id = world.job_id, .connect_timeout_ms = timeout_ms});
-    }
-    if (world.launcher != "lockstep") return connect_round_robin(world, deadline, timeout_ms);
-    return connect_store(
-        {.host = world.store_host, .port = world.store_port, .job_id = world.job_id, .connect_timeout_ms = timeout_ms});
+    if (server == nullptr && world.launcher != "lockstep") return connect_round_robin(world, deadline, timeout_ms);
+    return connect_store({.host = server != nullptr ? "127.0.0.1" : world.store_host,
+                          .port = server != nullptr ? server->port() : world.store_port,
+                          .job_id = world.job_id,
+                          .secret = job_secret_from_environment(),
+                          .connect_timeout_ms = timeout_ms});
 }
 
 // The job cannot begin: also those who wait already learn why, instead of waiting out their time.

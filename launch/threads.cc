@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "launch/hwloc/topology.h"
+#include "launch/variables.h"
 
 namespace lockstep {
 
@@ -23,8 +24,18 @@ std::string cure_for(const World& world) {
     return "start without taskset or numactl, or with fewer ranks";
 }
 
+// The ranks among which the allowed cores are divided, and this rank's place among them.
+struct Sharers {
+    int count = 1, place = 0;
+};
+Sharers sharers_of(const World& world, const ThreadBudget& budget) {
+    if (budget.sharers > 0) return {budget.sharers, budget.place};
+    return {std::max(world.local_size, 1), world.local_rank};
+}
+
 // Launchers of the first kind never bind; the others may have, and then the mask differs from the machine.
 bool mask_is_shared(const World& world, const CoreCounts& cores) {
+    if (cores.sharers > 0) return cores.sharers > 1;
     const bool never_binds = world.launcher == "lockstep" || world.launcher == "torchrun" || world.launcher == "environment" ||
                              world.launcher == "single" || world.launcher == "flux";
     return never_binds || cores.allowed == cores.node;
@@ -32,10 +43,11 @@ bool mask_is_shared(const World& world, const CoreCounts& cores) {
 
 std::string warning_for(const World& world, const ThreadBudget& budget) {
     const int fair_share = std::max(1, budget.node_cores / world.local_size);
-    const int mine = budget.shares_cores_with_peers ? std::max(1, budget.allowed_cores / world.local_size) : budget.allowed_cores;
-    if (budget.shares_cores_with_peers && budget.allowed_cores < world.local_size) {
-        return fmt::format("{} ranks share {} allowed core{} of {}: they slow each other down; {}", world.local_size,
-                           budget.allowed_cores, budget.allowed_cores == 1 ? "" : "s", budget.node_cores,
+    const int sharers = sharers_of(world, budget).count;
+    const int mine = budget.shares_cores_with_peers ? std::max(1, budget.allowed_cores / sharers) : budget.allowed_cores;
+    if (budget.shares_cores_with_peers && budget.allowed_cores < sharers) {
+        return fmt::format("{} ranks share {} allowed core{} of {}: they slow each other down; {}", sharers, budget.allowed_cores,
+                           budget.allowed_cores == 1 ? "" : "s", budget.node_cores,
                            budget.allowed_cores < budget.node_cores ? cure_for(world) : "start fewer ranks");
     }
     if (budget.compute_threads > mine) {
@@ -57,9 +69,12 @@ ThreadBudget plan_threads(const World& world, int requested_threads, const CoreC
                                       requested_threads, cores.allowed, cores.allowed == 1 ? "" : "s",
                                       kMostThreadsPerCore * cores.allowed));
     }
-    ThreadBudget budget{
-        .allowed_cores = cores.allowed, .node_cores = cores.node, .shares_cores_with_peers = mask_is_shared(world, cores)};
-    const int share = budget.shares_cores_with_peers ? cores.allowed / std::max(world.local_size, 1) : cores.allowed;
+    ThreadBudget budget{.allowed_cores = cores.allowed,
+                        .node_cores = cores.node,
+                        .shares_cores_with_peers = mask_is_shared(world, cores),
+                        .sharers = cores.sharers,
+                        .place = cores.place};
+    const int share = budget.shares_cores_with_peers ? cores.allowed / sharers_of(world, budget).count : cores.allowed;
     budget.compute_threads = requested_threads > 0 ? requested_threads : std::max(share, 1);
     budget.warning = warning_for(world, budget);
     return budget;
@@ -67,13 +82,20 @@ ThreadBudget plan_threads(const World& world, int requested_threads, const CoreC
 
 ThreadBudget plan_threads(const World& world, int requested_threads) {
     const auto topology = Topology::load();
-    return plan_threads(world, requested_threads, {.allowed = topology->allowed_cores(), .node = topology->node_cores()});
+    const EnvironmentLookup environment = process_environment();
+    const Variables variables(environment);
+    return plan_threads(world, requested_threads,
+                        {.allowed = topology->allowed_cores(),
+                         .node = topology->node_cores(),
+                         .sharers = variables.number("LOCKSTEP_MASK_RANKS").value_or(0),
+                         .place = variables.number("LOCKSTEP_MASK_RANK").value_or(0)});
 }
 
 CoreRange cores_of_rank(const World& world, const ThreadBudget& budget) {
-    if (!budget.shares_cores_with_peers || world.local_size < 2 || budget.allowed_cores < world.local_size) return {};
-    const int first = world.local_rank * budget.allowed_cores / world.local_size;
-    const int last = (world.local_rank + 1) * budget.allowed_cores / world.local_size;
+    const auto [count, place] = sharers_of(world, budget);
+    if (!budget.shares_cores_with_peers || count < 2 || budget.allowed_cores < count) return {};
+    const int first = place * budget.allowed_cores / count;
+    const int last = (place + 1) * budget.allowed_cores / count;
     if (budget.compute_threads > last - first) return {};
     return {first, last - first};
 }

@@ -13,11 +13,15 @@ struct ThreadBudget {
     int node_cores = 1;
     int compute_threads = 1;
     bool shares_cores_with_peers = true;  // the mask is common to all local ranks (launcher did not bind): divide it by them
+    int sharers = 0, place = 0;           // as in CoreCounts
     std::string warning;                  // one line with the exact cure; empty: fine
 };
 
 struct CoreCounts {
     int allowed = 1, node = 1;
+    // When the launcher has bound this process to cores that several local ranks share: how many, and which of them this is. 1: the
+    // cores are its own. 0: the launcher has not said.
+    int sharers = 0, place = 0;
 };
 
 // requested 0: allowed cores / local ranks when the mask is shared, else the mask; at least 1. An explicit number is kept, with a

@@ -109,10 +109,11 @@ std::string describe_end(const RankEnd& end) {
 
 std::vector<std::string> closing_lines(const std::vector<RankEnd>& ends, const Verdict& verdict) {
     const RankEnd& root = ends[static_cast<size_t>(verdict.first_failed)];
-    std::vector<std::string> lines{fmt::format("{:>4}  {:<16} {:>8}  {}", "rank", "host", "pid", "ended")};
+    std::vector<std::string> lines{fmt::format("{:>4}  {:<16} {:>8}  {:>8}  {}", "rank", "host", "pid", "step", "ended")};
     for (const RankEnd& end : ends) {
-        lines.push_back(fmt::format("{:>4}  {:<16} {:>8}  {}{}", end.rank, end.host, end.pid, describe_end(end),
-                                    &end == &root ? "  <- first" : ""));
+        lines.push_back(fmt::format("{:>4}  {:<16} {:>8}  {:>8}  {}{}{}", end.rank, end.host, end.pid,
+                                    end.step < 0 ? "-" : fmt::format("{}", end.step), describe_end(end),
+                                    end.log.empty() ? "" : "  " + end.log, &end == &root ? "  <- first" : ""));
     }
     lines.push_back(fmt::format("rank {} failed first ({} pid {}): {}", root.rank, root.host, root.pid, describe_end(root)));
     if (root.last_lines.empty()) lines.emplace_back("it wrote nothing");

@@ -17,6 +17,8 @@ struct RankEnd {
     int signal = 0;  // > 0: it died by this signal
     bool core_dumped = false;
     int64_t ended_ns = 0;
+    int64_t step = -1;                    // the last one that its output named; -1: none
+    std::string log;                      // folder of its logs; empty: none
     bool stopped_by_agent = false;        // it ended after the agent had begun to stop it
     std::vector<std::string> last_lines;  // of its error output, else of its output
 };

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "net/store.h"
+
 namespace lockstep {
 
 void KeyValueTable::set(std::string_view key, std::string_view value) { values_.insert_or_assign(std::string(key), value); }
@@ -39,6 +41,13 @@ bool KeyValueTable::remove(std::string_view key) {
     if (found == values_.end()) return false;
     values_.erase(found);
     return true;
+}
+
+std::string KeyValueTable::append(std::string_view list, std::string_view value) {
+    const int64_t number = list_lengths_[std::string(list)]++;
+    std::string key = list_key(list, number);
+    set(key, value);
+    return key;
 }
 
 }  // namespace lockstep

@@ -17,9 +17,12 @@ public:
     std::optional<int64_t> add(std::string_view key, int64_t delta);
     std::string compare_set(std::string_view key, const std::optional<std::string>& expected, std::string_view desired);
     bool remove(std::string_view key);
+    // The key under which `value` now stands: LIST/0, LIST/1, ...
+    std::string append(std::string_view list, std::string_view value);
 
 private:
     std::map<std::string, std::string, std::less<>> values_;
+    std::map<std::string, int64_t, std::less<>> list_lengths_;
 };
 
 }  // namespace lockstep

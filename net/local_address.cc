@@ -62,18 +62,30 @@ std::vector<std::string> local_addresses(const World& world, const std::string& 
     if (world.node_count == 1) return {towards_store.empty() ? "127.0.0.1" : towards_store};
     // Rank 0 reaches its own store over loopback, where the other nodes cannot come.
     std::vector<std::string> addresses;
-    const bool is_loopback = towards_store.starts_with("127.") || towards_store == "::1";
-    if (!towards_store.empty() && !is_loopback) addresses.push_back(towards_store);
+    if (!towards_store.empty() && !is_loopback_name(towards_store)) addresses.push_back(towards_store);
     for (const InterfaceAddress& each : interface_addresses()) {
         // A link-local address means something else on every node.
         if (each.is_loopback || each.address.starts_with("fe80:") || each.address == towards_store) continue;
         addresses.push_back(each.address);
     }
+    // A machine without a network that plays several nodes.
+    if (addresses.empty() && is_loopback_name(world.store_host)) return {"127.0.0.1"};
     if (addresses.empty()) {
         throw ConfigError(fmt::format("no network interface of this node reaches the other {} nodes; name one with comm.interface",
                                       world.node_count - 1));
     }
     return addresses;
+}
+
+bool is_loopback_name(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+bool is_own_address(const std::string& host) {
+    try {
+        listen_on(host, 0);
+        return true;
+    } catch (const CommError&) {
+        return false;
+    }
 }
 
 }  // namespace lockstep

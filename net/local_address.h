@@ -12,4 +12,10 @@ namespace lockstep {
 // several nodes, those of the other interfaces. Never empty: ConfigError naming the interfaces there are.
 std::vector<std::string> local_addresses(const World& world, const std::string& interface);
 
+// "localhost" and the loopback's numbers: a name that means another machine on each machine.
+bool is_loopback_name(const std::string& host);
+
+// Whether `host`, a name or an address, is (also) this machine.
+bool is_own_address(const std::string& host);
+
 }  // namespace lockstep

@@ -55,6 +55,16 @@ public:
         return table_.remove(key);
     }
 
+    int64_t append(std::string_view list, std::string_view value) override {
+        const std::lock_guard lock(mutex_);
+        const std::string key = table_.append(list, value);
+        changed_.notify_all();
+        return std::stoll(key.substr(list.size() + 1));
+    }
+
+    // Its one client and the store end together: nobody is left to read the list.
+    void append_when_gone(std::string_view /*list*/, std::string_view /*value*/) override {}
+
 private:
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -62,6 +72,8 @@ private:
 };
 
 }  // namespace
+
+std::string list_key(std::string_view list, int64_t number) { return fmt::format("{}/{}", list, number); }
 
 std::unique_ptr<Store> make_memory_store() { return std::make_unique<MemoryStore>(); }
 

@@ -1,5 +1,8 @@
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,6 +11,7 @@
 #include "net/message.h"
 #include "net/socket.h"
 #include "net/store.h"
+#include "net/store_greeting.h"
 #include "net/store_protocol.h"
 
 namespace lockstep {
@@ -17,6 +21,7 @@ namespace {
 using store_protocol::Request;
 using store_protocol::Status;
 
+constexpr int64_t kPauseMs = 20;        // between two greetings
 constexpr int64_t kWaitGraceMs = 2000;  // the server answers a wait at its time limit; the answer may travel this long
 
 // Several threads may share it: each call takes an idle connection or opens one more, so a long wait blocks nobody else.
@@ -51,11 +56,7 @@ public:
     int64_t add(std::string_view key, int64_t delta) override {
         MessageWriter message = begin(Request::add, key);
         message.put_i64(delta);
-        const Reply reply = exchange(message, "add", key, options_.request_timeout_ms);
-        MessageReader reader(reply.body);
-        const int64_t sum = reader.get_i64();
-        if (!reader.ok()) throw_malformed();
-        return sum;
+        return number_of(exchange(message, "add", key, options_.request_timeout_ms));
     }
 
     std::string compare_set(std::string_view key, const std::optional<std::string>& expected, std::string_view desired) override {
@@ -69,6 +70,21 @@ public:
     bool remove(std::string_view key) override {
         MessageWriter message = begin(Request::remove, key);
         return exchange(message, "remove", key, options_.request_timeout_ms).status == Status::ok;
+    }
+
+    int64_t append(std::string_view list, std::string_view value) override {
+        MessageWriter message = begin(Request::append, list);
+        message.put_text(value);
+        return number_of(exchange(message, "append", list, options_.request_timeout_ms));
+    }
+
+    void append_when_gone(std::string_view list, std::string_view value) override {
+        MessageWriter message = begin(Request::append_when_gone, list);
+        message.put_text(value);
+        std::optional<Socket> former = std::exchange(last_will_, std::nullopt);
+        Socket socket = former ? std::move(*former) : open_connection();
+        exchange_over(socket, message, "append_when_gone", list, options_.request_timeout_ms);
+        last_will_ = std::move(socket);  // a connection of its own, which ends with this client and carries nothing else
     }
 
 private:
@@ -104,20 +120,31 @@ private:
         return std::string(text);
     }
 
-    Socket open_connection() const {
-        const Deadline deadline = Deadline::after_ms(options_.connect_timeout_ms);
-        Socket socket = connect_socket(options_.host, options_.port, options_.connect_timeout_ms);
-        MessageWriter hello;
-        hello.put_u32(store_protocol::kMagic);
-        hello.put_u32(store_protocol::kVersion);
-        hello.put_text(options_.job_id);
-        send_frame(socket, hello.take_frame(), deadline);
-        const Reply reply = parse(receive_frame(socket, deadline));
-        if (reply.status == Status::refused) throw CommError(fmt::format("store at {} refused: {}", endpoint(), text_of(reply)));
-        return socket;
+    int64_t number_of(const Reply& reply) const {
+        MessageReader reader(reply.body);
+        const int64_t number = reader.get_i64();
+        if (!reader.ok()) throw_malformed();
+        return number;
     }
 
-    Socket take_connection() {
+    // Tries again when the connection ends before the greeting is over: a store under a flood of strangers drops the oldest.
+    Socket open_connection() const {
+        const Deadline deadline = Deadline::after_ms(options_.connect_timeout_ms);
+        while (true) {
+            Socket socket = connect_socket(options_.host, options_.port, deadline.remaining_ms());
+            try {
+                greet_store(socket, options_.job_id, options_.secret, deadline);
+                return socket;
+            } catch (const StoreRefused&) {
+                throw;
+            } catch (const CommError&) {
+                if (deadline.remaining_ms() < kPauseMs) throw;
+            }
+            std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+        }
+    }
+
+    Socket take_connection(std::string_view what, std::string_view key) {
         {
             const std::lock_guard lock(mutex_);
             if (!idle_.empty()) {
@@ -126,7 +153,11 @@ private:
                 return socket;
             }
         }
-        return open_connection();
+        try {
+            return open_connection();
+        } catch (const CommError& error) {
+            throw CommError(fmt::format("store request `{} {}` failed: {}", what, key, error.what()));
+        }
     }
 
     void give_back(Socket socket) {
@@ -134,14 +165,20 @@ private:
         idle_.push_back(std::move(socket));
     }
 
-    // A connection that failed is dropped, never reused: its next answer would belong to the failed request.
     Reply exchange(MessageWriter& message, std::string_view what, std::string_view key, int64_t timeout_ms) {
+        Socket socket = take_connection(what, key);
+        Reply reply = exchange_over(socket, message, what, key, timeout_ms);
+        give_back(std::move(socket));
+        return reply;
+    }
+
+    // A connection that failed is dropped, never reused: its next answer would belong to the failed request.
+    Reply exchange_over(Socket& socket, MessageWriter& message, std::string_view what, std::string_view key,
+                        int64_t timeout_ms) const {
         const Deadline deadline = Deadline::after_ms(timeout_ms);
         try {
-            Socket socket = take_connection();
             send_frame(socket, message.take_frame(), deadline);
             Reply reply = parse(receive_frame(socket, deadline));
-            give_back(std::move(socket));
             if (reply.status == Status::refused) throw CommError(text_of(reply));
             return reply;
         } catch (const CommError& error) {
@@ -151,7 +188,8 @@ private:
 
     const StoreClientOptions options_;
     std::mutex mutex_;
-    std::vector<Socket> idle_;  // guarded by mutex_
+    std::vector<Socket> idle_;         // guarded by mutex_
+    std::optional<Socket> last_will_;  // one thread at a time
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace lockstep {
 //   data.wait_share                of the interval, next() waited
 //   data.images_per_s_per_thread   images over the time that the workers spent on them
 //   data.ready_batches             that lay ready when one was asked for, mean
-//   data.read_mb_per_s             stored bytes of the images
+//   data.read_mb_per_s             stored bytes of the images taken
 //   data.workers, data.bad_images  now
 // Nothing for an interval without a batch.
 void add_data_metrics(const LoaderStatistics& before, const LoaderStatistics& now, double seconds,

@@ -58,7 +58,37 @@ public:
         return hwloc_set_cpubind(topology_, share.get(), HWLOC_CPUBIND_PROCESS) == 0;
     }
 
+    std::vector<std::vector<int>> places(Place kind) const override {
+        std::vector<std::vector<int>> found;
+        hwloc_obj_t place = nullptr;
+        while ((place = hwloc_get_next_obj_by_type(topology_, type_of(kind), place)) != nullptr) {
+            const CpuSet inside;
+            hwloc_bitmap_and(inside.get(), place->cpuset, mask_.get());
+            std::vector<int> processors;
+            for (int processor = hwloc_bitmap_first(inside.get()); processor >= 0;
+                 processor = hwloc_bitmap_next(inside.get(), processor)) {
+                processors.push_back(processor);
+            }
+            if (!processors.empty()) found.push_back(std::move(processors));
+        }
+        return found;
+    }
+
 private:
+    static hwloc_obj_type_t type_of(Place kind) {
+        switch (kind) {
+            case Place::memory_node:
+                return HWLOC_OBJ_NUMANODE;
+            case Place::package:
+                return HWLOC_OBJ_PACKAGE;
+            case Place::last_cache:
+                return HWLOC_OBJ_L3CACHE;
+            case Place::core:
+                break;
+        }
+        return HWLOC_OBJ_CORE;
+    }
+
     hwloc_topology_t topology_ = nullptr;
     CpuSet mask_;
     std::vector<hwloc_obj_t> allowed_;  // cores with at least one hardware thread in the mask, in logical (neighbour) order

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,6 +15,11 @@ public:
     // Binds this process, with all threads it starts from now on, to cores [first, first + count) of its mask. False when the
     // system does not allow it.
     virtual bool bind_process(int first_core, int core_count) = 0;
+
+    enum class Place { memory_node, package, last_cache, core };
+    // Of each place that this process's mask touches, the processors inside the mask, as the system numbers them; neighbours stand
+    // beside each other. Empty where the machine names no such places.
+    virtual std::vector<std::vector<int>> places(Place kind) const = 0;
 };
 
 }  // namespace lockstep

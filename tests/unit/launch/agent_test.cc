@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -21,6 +22,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "net/socket.h"
 #include "net/store.h"
 
 namespace lockstep {
@@ -85,8 +87,8 @@ protected:
         }
     }
 
-    std::string screen() const {
-        std::ifstream file(folder_ / "screen");
+    std::string screen(const std::string& name = "screen") const {
+        std::ifstream file(folder_ / name);
         std::stringstream text;
         text << file.rdbuf();
         return text.str();
@@ -105,8 +107,8 @@ protected:
         return found;
     }
 
-    [[noreturn]] void become_agent(const AgentOptions& options) const {
-        const int file = open((folder_ / "screen").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    [[noreturn]] void become_agent(const AgentOptions& options, const std::string& name = "screen") const {
+        const int file = open((folder_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
         dup2(file, 1);
         dup2(file, 2);
         int code = 99;
@@ -253,14 +255,16 @@ TEST_F(AgentTest, ProgressBarsBecomeLinesWithoutCarriageReturns) {
 }
 
 TEST_F(AgentTest, LogsHoldEachRanksOwnOutput) {
-    EXPECT_EQ(run(2, {"1:say_and_exit=x", "world"}, {.log_dir = (folder_ / "logs").string()}), 3);
-    EXPECT_EQ(read_file(folder_ / "logs/0/stdout.log"), "0 2 0 2 lockstep\n");
-    EXPECT_THAT(read_file(folder_ / "logs/1/stderr.log"), HasSubstr("record 7 is cut"));
+    EXPECT_EQ(run(2, {"1:say_and_exit=x", "world"}, {.run_id = "mine", .log_dir = (folder_ / "logs").string()}), 3);
+    EXPECT_EQ(read_file(folder_ / "logs/mine/0/0/stdout.log"), "0 2 0 2 lockstep\n");
+    EXPECT_THAT(read_file(folder_ / "logs/mine/0/1/stderr.log"), HasSubstr("record 7 is cut"));
 }
 
 TEST_F(AgentTest, ATakenPortIsNamedAtOnce) {
     const auto other = StoreServer::start({.bind_host = "127.0.0.1", .port = 0, .job_id = "other"});
-    EXPECT_EQ(run(2, {"world"}, {.master_port = other->port()}), 4);
+    EXPECT_EQ(
+        run(2, {"world"}, {.endpoint_port = other->port(), .port_option = "--master-port " + std::to_string(other->port()) + ": "}),
+        4);
     EXPECT_LT(took_s_, 5.0);
     EXPECT_THAT(screen(), HasSubstr("--master-port " + std::to_string(other->port())));
 }
@@ -274,12 +278,158 @@ TEST_F(AgentTest, AMissingProgramIsNamed) {
     expect_nothing_left();
 }
 
+// Several agents of one job on this machine, each in a process with a screen of its own.
+class AgentsTest : public AgentTest {
+protected:
+    AgentsTest() { setenv("LOCKSTEP_JOB_SECRET", "a secret of this test", 1); }
+    ~AgentsTest() override {
+        unsetenv("LOCKSTEP_JOB_SECRET");
+        for (const pid_t agent : agents_) {
+            if (agent > 0) kill(agent, SIGKILL);
+            if (agent > 0) waitpid(agent, nullptr, 0);
+        }
+    }
+
+    // Starts agent number `agents_.size()`.
+    void start_agent(const std::vector<std::string>& behaviour, AgentOptions options) {
+        options.endpoint_port = port_;
+        options.hosting = Hosting::where_possible;
+        options.run_id = "test";
+        options.last_call_s = 0.3;
+        options.log_dir = (folder_ / "logs").string();
+        options.command = {LOCKSTEP_RANK_PROGRAM};
+        options.command.insert(options.command.end(), behaviour.begin(), behaviour.end());
+        const std::string name = "screen" + std::to_string(agents_.size());
+        agents_.push_back(fork());
+        if (agents_.back() == 0) become_agent(options, name);
+    }
+
+    int wait_for_agent(size_t agent, double limit_s = 20.0) {
+        agent_ = std::exchange(agents_[agent], -1);
+        return wait_for_end(limit_s);
+    }
+
+    std::string screens() const {
+        std::string all;
+        for (size_t agent = 0; agent < agents_.size(); ++agent) {
+            all += "--- " + std::to_string(agent) + "\n" + screen("screen" + std::to_string(agent));
+        }
+        return all;
+    }
+    void wait_for_all_screens(const std::string& text, int times) {
+        const Deadline deadline = Deadline::after_ms(20'000);
+        while (count(screens(), text) < times) {
+            ASSERT_FALSE(deadline.expired()) << "never saw " << text << "; screens:\n" << screens();
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
+
+    std::vector<pid_t> agents_;
+    const int port_ = bound_port(listen_on("127.0.0.1", 0).get());
+};
+
+TEST_F(AgentsTest, RanksOfTwoAgentsAreOneWorldAndMeetInOneStore) {
+    for (const int ranks : {1, 2}) start_agent({"meet"}, {.nproc_per_node = ranks, .min_nodes = 2, .max_nodes = 2});
+    for (const size_t agent : {0, 1}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    for (const char* line : {"met 0 of 3", "met 1 of 3", "met 2 of 3"}) EXPECT_EQ(count(screens(), line), 1) << screens();
+    expect_nothing_left();
+}
+
+TEST_F(AgentsTest, AFailureOnOneNodeEndsAllWithItsCodeAndOneTable) {
+    const AgentOptions options{.min_nodes = 2, .max_nodes = 2, .grace_s = 0.2, .own_program = true};
+    start_agent({"1:say_and_exit=/data/b.tar", "sleep=60"}, options);
+    start_agent({"1:say_and_exit=/data/b.tar", "sleep=60"}, options);
+    for (const size_t agent : {0, 1}) EXPECT_EQ(wait_for_agent(agent), 3) << screens();
+    EXPECT_EQ(count(screens(), "rank 1 failed first"), 1) << screens();
+    EXPECT_EQ(count(screens(), "the launcher of node 0 says why"), 1) << screens();
+    expect_nothing_left();
+}
+
+TEST_F(AgentsTest, ALostRankStartsAllAgainWithANewJobIdUntilItEndsWell) {
+    const AgentOptions options{.min_nodes = 2, .max_nodes = 2, .max_restarts = 3, .grace_s = 0.2};
+    for (int agent = 0; agent < 2; ++agent) start_agent({"1:fail_until=2", "meet_or_follow=2"}, options);
+    for (const size_t agent : {0, 1}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    EXPECT_THAT(screens(), AllOf(HasSubstr("restart 1 of 3"), HasSubstr("restart 2 of 3"), Not(HasSubstr("restart 3 of 3"))));
+    EXPECT_THAT(read_file(folder_ / "logs/test/2/1/stdout.log"), HasSubstr("attempt 2"));
+    expect_nothing_left();
+}
+
+TEST_F(AgentsTest, TheJobShrinksWhenAnAgentIsKilledAndGrowsWhenOneComes) {
+    const AgentOptions options{.min_nodes = 1, .max_nodes = 3, .grace_s = 5};
+    const std::vector<std::string> behaviour{"until_world=3"};
+    for (int agent = 0; agent < 2; ++agent) start_agent(behaviour, options);
+    wait_for_all_screens("of 2 at work", 2);
+    kill(agents_[1], SIGKILL);
+    wait_for_all_screens("of 1 at work", 1);
+    for (int agent = 0; agent < 2; ++agent) start_agent(behaviour, options);
+    for (const size_t agent : {0, 2, 3}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    EXPECT_EQ(count(screens(), "of 3 at work"), 3) << screens();
+    waitpid(std::exchange(agents_[1], -1), nullptr, 0);
+    expect_nothing_left();
+}
+
+TEST_F(AgentsTest, WhenTheServingAgentIsKilledAnotherTakesOver) {
+    const AgentOptions options{.min_nodes = 2, .max_nodes = 2, .max_restarts = 2, .grace_s = 1};
+    for (int agent = 0; agent < 2; ++agent) {
+        start_agent({"until_attempt=1"}, options);
+        wait_for_all_screens("at work", 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(agent == 0 ? 300 : 0));  // the first one serves
+    }
+    wait_for_all_screens("of 2 at work", 2);
+    kill(agents_[0], SIGKILL);
+    start_agent({"until_attempt=1"}, options);
+    for (const size_t agent : {1, 2}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    EXPECT_EQ(count(screens(), "trying to join the run again"), 1) << screens();
+}
+
+TEST_F(AgentsTest, ASignalToOneAgentEndsAll) {
+    for (int agent = 0; agent < 2; ++agent) start_agent({"wait_then=143"}, {.min_nodes = 2, .max_nodes = 2});
+    wait_for_all_screens("waiting", 2);
+    kill(agents_[1], SIGTERM);
+    for (const size_t agent : {0, 1}) EXPECT_EQ(wait_for_agent(agent, 5.0), 143) << screens();
+}
+
+TEST_F(AgentsTest, AnInterruptWhileNodesAreMissingEndsAtOnce) {
+    start_agent({"world"}, {.min_nodes = 2, .max_nodes = 2});
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    kill(agents_[0], SIGINT);
+    EXPECT_EQ(wait_for_agent(0, 4.0), 130) << screens();
+}
+
+TEST_F(AgentsTest, StrangersAreTurnedAwayToldOnceAndHarmNobody) {
+    const AgentOptions options{.min_nodes = 2, .max_nodes = 2};
+    start_agent({"until_file=" + (folder_ / "go").string()}, options);
+    start_agent({"until_file=" + (folder_ / "go").string()}, options);
+    wait_for_all_screens("of 2 at work", 2);
+    EXPECT_THROW(connect_store({.port = port_, .job_id = agents_table("test"), .connect_timeout_ms = 2000}), StoreRefused);
+    EXPECT_THROW(connect_store({.port = port_, .job_id = agents_table("test"), .secret = "guess", .connect_timeout_ms = 2000}),
+                 StoreRefused);
+    std::vector<Socket> silent;
+    for (int count = 0; count < 300; ++count) silent.push_back(connect_socket("127.0.0.1", port_, 5000));
+    wait_for_all_screens("a stranger was turned away", 1);
+    write_file_atomically(folder_ / "go", "");
+    for (const size_t agent : {0, 1}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    EXPECT_EQ(count(screens(), "stranger"), 1) << screens();
+}
+
+TEST_F(AgentsTest, AnAgentWithAnotherSecretIsRefusedAndTheJobGoesOn) {
+    const AgentOptions options{.min_nodes = 2, .max_nodes = 2};
+    start_agent({"world"}, options);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    setenv("LOCKSTEP_JOB_SECRET", "not the secret of this test", 1);
+    start_agent({"world"}, options);
+    EXPECT_EQ(wait_for_agent(1), 2);
+    EXPECT_THAT(screens(), HasSubstr("does not know the job's secret; set LOCKSTEP_JOB_SECRET"));
+    setenv("LOCKSTEP_JOB_SECRET", "a secret of this test", 1);
+    start_agent({"world"}, options);
+    for (const size_t agent : {0, 2}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+}
+
 TEST(AgentOptionsCheck, ImpossibleOptionsAreRefused) {
     EXPECT_THROW(run_agent({.nproc_per_node = 0, .command = {"true"}}), ConfigError);
-    EXPECT_THROW(run_agent({.node_count = 2, .node_rank = 2, .master_addr = "h", .master_port = 1, .command = {"true"}}),
-                 ConfigError);
-    EXPECT_THROW(run_agent({.node_count = 2, .master_addr = "h", .command = {"true"}}), ConfigError) << "no port";
-    EXPECT_THROW(run_agent({.node_count = 2, .master_port = 4000, .command = {"true"}}), ConfigError) << "localhost over two nodes";
+    EXPECT_THROW(run_agent({.min_nodes = 2, .max_nodes = 2, .node_rank = 2, .endpoint_port = 1, .command = {"true"}}), ConfigError);
+    EXPECT_THROW(run_agent({.min_nodes = 2, .max_nodes = 2, .command = {"true"}}), ConfigError) << "no port";
+    EXPECT_THROW(run_agent({.min_nodes = 3, .max_nodes = 2, .endpoint_port = 1, .command = {"true"}}), ConfigError);
     EXPECT_THROW(run_agent({}), ConfigError) << "no command";
 }
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -38,6 +39,20 @@ int meet_and_leave(const lockstep::World& world) {
     std::fflush(stdout);
     while (received_signal == 0) sleep_for_s(0.005);
     std::exit(code);
+}
+
+int attempt() { return std::atoi(std::getenv("LOCKSTEP_RESTART_COUNT")); }
+
+// Says that it works, and leaves after a checkpoint when it is asked to.
+int work_until(const lockstep::World& world, const std::function<bool()>& done) {
+    std::signal(SIGUSR1, [](int number) { received_signal = number; });
+    fmt::print("{} of {} at work\n", world.rank, world.size);
+    std::fflush(stdout);
+    while (!done()) {
+        if (received_signal != 0) return 138;
+        sleep_for_s(0.01);
+    }
+    return 0;
 }
 
 int behave(const std::string& behaviour, const lockstep::World& world) {
@@ -81,6 +96,20 @@ int behave(const std::string& behaviour, const lockstep::World& world) {
         }
     }
     if (verb == "progress") std::fputs("10%\r20%\r30%\nno end", stdout);
+    if (verb == "until_world") return work_until(world, [&] { return world.size >= std::atoi(value.c_str()); });
+    if (verb == "until_attempt") return work_until(world, [&] { return attempt() >= std::atoi(value.c_str()); });
+    if (verb == "until_file") return work_until(world, [&] { return access(value.c_str(), F_OK) == 0; });
+    if (verb == "fail_until") {
+        fmt::print("attempt {}\n", attempt());
+        std::fflush(stdout);
+        if (attempt() < std::atoi(value.c_str())) std::raise(SIGKILL);
+        return meet_and_leave(world);
+    }
+    if (verb == "meet_or_follow") {  // until then its peer dies
+        if (attempt() >= std::atoi(value.c_str())) return meet_and_leave(world);
+        sleep_for_s(0.1);
+        return 140;
+    }
     if (verb == "world") fmt::print("{} {} {} {} {}\n", world.rank, world.size, world.local_rank, world.local_size, world.launcher);
     if (verb == "meet") return meet_and_leave(world);
     return 0;

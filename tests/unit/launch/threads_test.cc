@@ -77,6 +77,18 @@ TEST(Threads, RanksAreNotBoundWhereThatWouldSlowThem) {
     EXPECT_EQ(cores_of_rank(bound, plan_threads(bound, 0, {.allowed = 2, .node = 4})).count, 0) << "already bound";
 }
 
+TEST(Threads, CoresThatTheLauncherGaveAreDividedAmongThoseThatShareThem) {
+    const World world = local_world(3, 4, "lockstep");
+    const ThreadBudget own = plan_threads(world, 0, {.allowed = 4, .node = 16, .sharers = 1});
+    EXPECT_EQ(own.compute_threads, 4);
+    EXPECT_EQ(cores_of_rank(world, own).count, 0) << "bound already";
+    const ThreadBudget shared = plan_threads(world, 0, {.allowed = 8, .node = 16, .sharers = 2, .place = 1});
+    EXPECT_EQ(shared.compute_threads, 4);
+    EXPECT_EQ(cores_of_rank(world, shared).first, 4);
+    EXPECT_EQ(cores_of_rank(world, shared).count, 4);
+    EXPECT_EQ(shared.warning, "");
+}
+
 TEST(Threads, ThisMachineIsReadable) {
     const ThreadBudget budget = plan_threads(local_world(0, 1, "single"), 0);
     EXPECT_GE(budget.allowed_cores, 1);

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "net/message.h"
 #include "net/socket.h"
+#include "net/store_greeting.h"
 #include "net/store_protocol.h"
 
 namespace lockstep {
@@ -112,6 +113,14 @@ TEST_P(StoreContract, RemoveSaysWhetherTheKeyWasThere) {
     EXPECT_EQ(store_->get("key"), std::nullopt);
 }
 
+TEST_P(StoreContract, AListHasNoGaps) {
+    EXPECT_EQ(store_->append("list", "a"), 0);
+    EXPECT_EQ(store_->append("list", "b"), 1);
+    EXPECT_EQ(store_->append("other", "c"), 0);
+    EXPECT_EQ(store_->get(list_key("list", 1)), "b");
+    EXPECT_EQ(store_->get("list/2"), std::nullopt);
+}
+
 TEST_P(StoreContract, ThreadsShareOneStore) {
     std::vector<std::thread> threads;
     for (int index = 0; index < 8; ++index) {
@@ -135,12 +144,7 @@ protected:
     Socket raw_connection() { return connect_socket("127.0.0.1", server_->port(), 5000); }
     Socket greeted_connection() {
         Socket socket = raw_connection();
-        MessageWriter hello;
-        hello.put_u32(store_protocol::kMagic);
-        hello.put_u32(store_protocol::kVersion);
-        hello.put_text("job");
-        send_frame(socket, hello.take_frame(), Deadline::after_ms(5000));
-        receive_frame(socket, Deadline::after_ms(5000));
+        greet_store(socket, "job", "", Deadline::after_ms(5000));
         return socket;
     }
     void expect_still_serving() {
@@ -256,6 +260,59 @@ TEST_F(NetworkStore, ALyingLengthIsRefusedAndNotAllocated) {
     send_frame(socket, std::string("\xff\xff\xff\xff"), Deadline::after_ms(5000));
     EXPECT_THAT(receive_frame(socket, Deadline::after_ms(5000)), HasSubstr("protocol"));
     expect_still_serving();
+    EXPECT_EQ(server_->strangers().count, 2);
+    EXPECT_THAT(server_->strangers().first, testing::AllOf(HasSubstr("127.0.0.1"), HasSubstr("protocol")));
+}
+
+TEST_F(NetworkStore, AClientWithAnotherSecretOrNoneIsRefusedOnBothSides) {
+    const auto guarded = StoreServer::start({.bind_host = "127.0.0.1", .job_id = "job", .secret = "the secret of this job"});
+    const auto connect_with = [&](const std::string& secret) {
+        return connect_store({.port = guarded->port(), .job_id = "job", .secret = secret, .connect_timeout_ms = 2000});
+    };
+    for (const char* wrong : {"", "another secret"}) {
+        EXPECT_THAT(error_of([&] { connect_with(wrong); }), HasSubstr("does not know the job's secret; set LOCKSTEP_JOB_SECRET"));
+    }
+    EXPECT_EQ(guarded->strangers().count, 2);
+    connect_with("the secret of this job")->set("key", "value");
+    EXPECT_EQ(guarded->strangers().count, 2);
+    // A store without a secret does not get a client that has one.
+    EXPECT_THROW(connect_store({.port = server_->port(), .job_id = "job", .secret = "mine", .connect_timeout_ms = 2000}),
+                 StoreRefused);
+}
+
+TEST_F(NetworkStore, AFloodOfSilentConnectionsKeepsNobodyOut) {
+    const auto store = connect();
+    std::vector<Socket> silent;
+    for (int count = 0; count < 600; ++count) silent.push_back(raw_connection());
+    store->set("key", "value");
+    expect_still_serving();
+    EXPECT_GE(server_->strangers().count, 300) << "the oldest are dropped";
+}
+
+TEST_F(NetworkStore, EveryJobHasATableOfItsOwnUntilItIsClosed) {
+    server_->open_table("second");
+    const auto first = connect();
+    const auto second = connect("second");
+    first->set("key", "first");
+    EXPECT_EQ(second->get("key"), std::nullopt);
+    second->set("key", "second");
+    EXPECT_EQ(first->get("key"), "first");
+    server_->close_table("second");
+    EXPECT_THROW(second->get("key"), CommError);
+    EXPECT_THROW(connect("second"), StoreRefused);
+    EXPECT_EQ(first->get("key"), "first");
+}
+
+TEST_F(NetworkStore, TheStoreSpeaksForAClientThatIsGone) {
+    const auto watcher = connect();
+    auto client = connect();
+    EXPECT_EQ(client->append("events", "here"), 0);
+    client->append_when_gone("events", "gone, first version");
+    client->append_when_gone("events", "gone");
+    EXPECT_EQ(watcher->get("events/1"), std::nullopt);
+    client.reset();
+    EXPECT_EQ(watcher->wait("events/1", 5000), "gone");
+    EXPECT_EQ(watcher->append("events", "noticed"), 2);
 }
 
 TEST_F(NetworkStore, SurvivesGarbage) {
