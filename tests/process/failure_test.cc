@@ -147,7 +147,8 @@ TEST_F(StopTest, TheFlightRecordOfAStoppedRankIsWritten) {
     EXPECT_NE(read_file(run_dir() + "/flight_record.txt").find("for bucket 0 of step"), std::string::npos);
     EXPECT_TRUE(outcome.says(run_dir() + "/stacks")) << outcome.output;
     for (const char* name : {"/stacks/rank-0.txt", "/stacks/rank-1.txt"}) {  // the stopped one answers when it is continued
-        EXPECT_THAT(read_file(run_dir() + name), ContainsRegex("thread [0-9]+ \\([^)]*, main\\)\n(  [^\n]*\n)*  [^\n]*lockstep")) << name;
+        EXPECT_THAT(read_file(run_dir() + name), ContainsRegex("thread [0-9]+ \\([^)]*, main\\)\n(  [^\n]*\n)*  [^\n]*lockstep"))
+            << name;
     }
 }
 
