@@ -153,7 +153,7 @@ Graph network_of(const NetworkSize& size) {
     ConvOp with_bias = conv_3x3(16), borderless = conv_3x3(size.channels), wide = conv_3x3(8);
     with_bias.bias = true;
     borderless.pad_h = borderless.pad_w = 0;
-    wide.pad_h = wide.pad_w = 3;
+    wide.pad_h = wide.pad_w = 2;
     return around(size.channels, {.channels = 3, .height = size.height, .width = size.width},
                   {conv_3x3(size.channels), BatchNormOp{}, ReluOp{}, with_bias, ReluOp{}, borderless, wide});
 }
