@@ -132,12 +132,12 @@ void Coordinator::add(const AgentEvent& event, int64_t number, int64_t now_ns) {
 
 void Coordinator::lose(int64_t number, const std::string& how, int64_t now_ns) {
     Agent& agent = agents_.at(number);
-    if (!agent.in_round || agent.reported || phase_ == Phase::gathering) {
+    if (!agent.in_round || phase_ == Phase::gathering) {
         agents_.erase(number);
-        return close_round_if_complete(now_ns);
+        return;
     }
     agent.present = false;
-    agent.reported = true;
+    if (std::exchange(agent.reported, true)) return;  // how its ranks ended still counts
     lost_.push_back(fmt::format("the agent on {} (pid {}, {} rank{}) is lost: {}", agent.facts.host, agent.facts.pid,
                                 agent.facts.local_size, agent.facts.local_size == 1 ? "" : "s", how));
     note(lost_.back());
@@ -274,7 +274,9 @@ void Coordinator::close_round(int64_t now_ns) {
     if (request_ == 0 && !lost_.empty()) return finish(static_cast<int>(ExitCode::kPeerLost), {lost_.front()});
     std::vector<std::string> lines;
     if (request_ != 0) lines = {fmt::format("stopped by SIG{}; exit code {}", sigabbrev_np(request_), verdict.exit_code)};
-    finish(verdict.exit_code, std::move(lines));
+    const bool all_done = std::ranges::all_of(ends, [](const RankEnd& end) { return end.signal == 0 && end.exit_code == 0; });
+    const bool stopped_for_nothing = verdict.exit_code == 0 && !all_done;  // never call that a success
+    finish(stopped_for_nothing ? static_cast<int>(ExitCode::kPeerLost) : verdict.exit_code, std::move(lines));
 }
 
 bool Coordinator::start_over(const Verdict& verdict, const std::vector<RankEnd>& ends, int64_t now_ns) {

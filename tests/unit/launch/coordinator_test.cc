@@ -218,6 +218,21 @@ TEST_F(CoordinatorTest, AStopAfterACheckpointThatNobodyHereAskedForEndsTheJob) {
     EXPECT_EQ(decisions_.back().code, 138);
 }
 
+TEST_F(CoordinatorTest, AFailureCountsAlsoWhenItsAgentIsLostBeforeTheOthersHaveStopped) {
+    start({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1});
+    const int64_t a = join("a"), b = join("b");
+    tell(Event::stopped, b, {killed(1)});
+    EXPECT_EQ(decisions_.back().kind, Kind::end);
+    tell(Event::gone, b);
+    RankEnd end = exited(0, 138);
+    end.stopped_by_agent = true;
+    tell(Event::stopped, a, {end});
+    EXPECT_EQ(decisions_.back().kind, Kind::end) << "it waits for the next agent, and has not ended with 0";
+    join("b again");
+    EXPECT_EQ(decisions_.back().kind, Kind::start);
+    EXPECT_EQ(decisions_.back().restart_count, 1);
+}
+
 TEST_F(CoordinatorTest, ASilentAgentIsLost) {
     start({.min_nodes = 2, .max_nodes = 2, .silent_after_s = 15});
     const int64_t a = join("a");
