@@ -86,7 +86,7 @@ public:
         for (const auto& item : fs::directory_iterator("/proc", error)) {
             const pid_t pid = std::atoi(item.path().filename().c_str());
             if (pid <= 0 || parent_of(pid) != pid_) continue;
-            if (has_variable(pid, fmt::format("RANK={}", rank))) return pid;
+            if (has_variable(pid, fmt::format("LOCKSTEP_RANK={}", rank))) return pid;
         }
         return 0;
     }
@@ -287,7 +287,7 @@ private:
         };
         std::vector<std::string> other = endless();
         other.emplace_back("optim.weight_decay=0.03125");
-        const std::string script = fmt::format("if [ \"$RANK\" = {} ]; then exec {}; else exec {}; fi", drill_.rank,
+        const std::string script = fmt::format("if [ \"$LOCKSTEP_RANK\" = {} ]; then exec {}; else exec {}; fi", drill_.rank,
                                                quoted(train(other)), quoted(train(endless())));
         Job job(launched({"sh", "-c", script}), {}, result_.log);
         wait_for_the_end(job, 0.0);
