@@ -1,9 +1,10 @@
 #include "cli/chaos_job.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,19 +46,11 @@ public:
         : log_(log) {
         std::vector<std::string> environment = environment_with(variables);
         std::vector<std::string> words = command;
-        posix_spawn_file_actions_t files;
-        posix_spawn_file_actions_init(&files);
-        posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-        posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-        posix_spawn_file_actions_adddup2(&files, STDOUT_FILENO, STDERR_FILENO);
-        posix_spawnattr_t attributes;
-        posix_spawnattr_init(&attributes);
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-        const int error =
-            posix_spawn(&pid_, words[0].c_str(), &files, &attributes, pointers(words).data(), pointers(environment).data());
-        posix_spawnattr_destroy(&attributes);
-        posix_spawn_file_actions_destroy(&files);
-        if (error != 0) throw DeviceError(fmt::format("cannot start {}: {}", words[0], std::strerror(error)));
+        const std::vector<char*> arguments = pointers(words), values = pointers(environment);
+        const pid_t parent = getpid();
+        pid_ = fork();
+        if (pid_ < 0) throw DeviceError(fmt::format("cannot start {}: {}", words[0], std::strerror(errno)));
+        if (pid_ == 0) become(arguments.data(), values.data(), log.c_str(), parent);
     }
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
@@ -92,6 +85,16 @@ public:
     }
 
 private:
+    // In the child. A job ends when whoever makes faults in it is killed: nobody else would end it.
+    [[noreturn]] static void become(char* const* arguments, char* const* environment, const char* log, pid_t parent) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent) _exit(127);
+        const int input = open("/dev/null", O_RDONLY), output = open(log, O_WRONLY | O_CREAT | O_APPEND, 0644);
+        if (dup2(input, STDIN_FILENO) >= 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0)
+            execve(arguments[0], arguments, environment);
+        _exit(127);
+    }
     static std::vector<char*> pointers(std::vector<std::string>& words) {
         std::vector<char*> found;
         for (std::string& word : words) found.push_back(word.data());
@@ -123,7 +126,9 @@ class SmallDisk {
 public:
     explicit SmallDisk(fs::path place) : place_(std::move(place)) {
         make_directories(place_);
-        is_there_ = mount("none", place_.c_str(), "tmpfs", 0, "size=64m") == 0;
+        // In a view of the file systems that is this process's and its jobs' own: it goes with them, however they end.
+        is_there_ = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                    mount("none", place_.c_str(), "tmpfs", 0, "size=64m") == 0;
     }
     SmallDisk(const SmallDisk&) = delete;
     SmallDisk& operator=(const SmallDisk&) = delete;

@@ -1,4 +1,5 @@
 // The fault kit on a job of seconds: each fault gives the verdict that docs/faults.md promises, and a wrong one is told.
+#include <csignal>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -11,10 +12,10 @@ namespace {
 
 class ChaosTest : public JobTest {
 protected:
-    Outcome chaos(const std::string& plan, double limit_s) const {
-        return run({lockstep_program(), "chaos", plan, "--out", (folder_ / "chaos").string(), "--", "train", tiny_config()},
-                   limit_s, test_environment());
+    std::vector<std::string> command(const std::string& plan) const {
+        return {lockstep_program(), "chaos", plan, "--out", (folder_ / "chaos").string(), "--", "train", tiny_config()};
     }
+    Outcome chaos(const std::string& plan, double limit_s) const { return run(command(plan), limit_s, test_environment()); }
     std::string plan(const std::string& text) const {
         const std::string path = (folder_ / "plan.yaml").string();
         std::ofstream(path) << text;
@@ -43,6 +44,20 @@ TEST_F(ChaosTest, AVerdictThatIsNotTheExpectedOneIsTold) {
                                                          "\"never said\"; ended after [0-9.]+ s, expected within"));
     EXPECT_THAT(outcome.output, ::testing::ContainsRegex("terminate +0 +138 +138 .*as expected"));
     EXPECT_TRUE(fs::exists(folder_ / "chaos/first/output.log"));
+}
+
+TEST_F(ChaosTest, AJobDoesNotOutliveWhoMakesItsFaults) {
+    Program program(command(plan("ranks: 2\nfaults: [{fault: kill, at_step: 1000000}]\n")), test_environment());
+    std::vector<pid_t> ranks;
+    const auto rank_count = [&] {
+        const std::vector<pid_t> launchers = children_of(program.pid());
+        if (!launchers.empty()) ranks = children_of(launchers.front());
+        return ranks.size();
+    };
+    ASSERT_TRUE(eventually(20.0, [&] { return rank_count() == 2; })) << program.output_so_far();
+    program.signal(SIGKILL);
+    program.wait(5.0);
+    for (const pid_t pid : ranks) EXPECT_TRUE(eventually(15.0, [&] { return !process_exists(pid); }));
 }
 
 TEST_F(ChaosTest, APlanThatIsNoneIsRefusedWithItsPlace) {
