@@ -197,6 +197,7 @@ LoaderStatistics BatchRing::statistics() const {
 bool BatchRing::stop(int64_t patience_ms) {
     std::unique_lock lock(mutex_);
     stopping_ = true;
+    failure_ = nullptr;  // what next() threw ends in the thread that caught it, not in one that is left behind
     space_.notify_all();
     return ready_.wait_for(lock, std::chrono::milliseconds(patience_ms), [this] { return living_ == 0; });
 }

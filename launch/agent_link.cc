@@ -178,6 +178,8 @@ bool AgentLink::may_host() const {
 void AgentLink::enter() {
     AgentEvent joined{.kind = AgentEvent::Kind::joined, .facts = options_.facts};
     joined.facts.clock_s = wall_clock_s();
+    presence_ = fmt::format("present/{}/{}/{}", options_.facts.host, getpid(), now_ns());
+    store_->set(presence_, "");
     number_ = store_->append(kEventList, encode(joined));
     store_->append_when_gone(kEventList, encode(AgentEvent{.kind = AgentEvent::Kind::gone, .agent = number_}));
 }
@@ -188,6 +190,8 @@ void AgentLink::follow_decisions() {
     for (int64_t number = 0; !leaving_;) {
         std::string bytes;
         try {
+            if (!knows_this_agent())
+                return end_with({.reason = "the launcher that served the run is gone, another serves in its place"});
             const std::string key = list_key(kDecisionList, number);
             const std::optional<std::string> there = store_->get(key);
             last_answer_ns = now_ns();
@@ -210,6 +214,9 @@ void AgentLink::follow_decisions() {
         if (is_last) return;
     }
 }
+
+// A client connects again by itself, and may then speak to the store of whoever took over: its lists are not those of this run.
+bool AgentLink::knows_this_agent() { return store_->get(presence_).has_value(); }
 
 // Nobody listens there any more: no reason to wait for an answer.
 bool AgentLink::is_refused_there() const {

@@ -73,6 +73,7 @@ private:
     void enter();
     void follow_decisions();
     bool is_refused_there() const;
+    bool knows_this_agent();
     void send();
     void end_with(End end);
     void signal_ready();
@@ -86,6 +87,7 @@ private:
     std::unique_ptr<StoreServer> server_;
     std::unique_ptr<CoordinatorService> service_;
     std::unique_ptr<Store> store_;  // set before the sender starts
+    std::string presence_;          // a key that only a store which this agent has entered has
     bool told_strangers_ = false;
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -382,6 +382,24 @@ TEST_F(AgentsTest, WhenTheServingAgentIsKilledAnotherTakesOver) {
     EXPECT_EQ(count(screens(), "trying to join the run again"), 1) << screens();
 }
 
+// Its store answers again, at the same place, and is another one.
+TEST_F(AgentsTest, ASurvivorThatFindsAnotherServerInTheOldOnesPlaceJoinsAnew) {
+    const AgentOptions options{.min_nodes = 2, .max_nodes = 2, .max_restarts = 2, .grace_s = 1};
+    for (int agent = 0; agent < 2; ++agent) {
+        start_agent({"until_attempt=1"}, options);
+        wait_for_all_screens("at work", 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(agent == 0 ? 300 : 0));  // the first one serves
+    }
+    wait_for_all_screens("of 2 at work", 2);
+    kill(agents_[1], SIGSTOP);
+    kill(agents_[0], SIGKILL);
+    start_agent({"until_attempt=1"}, options);
+    wait_for_all_screens("is here, 1 of 2 nodes now", 2);
+    kill(agents_[1], SIGCONT);
+    for (const size_t agent : {1, 2}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    EXPECT_EQ(count(screens(), "trying to join the run again"), 1) << screens();
+}
+
 TEST_F(AgentsTest, ASignalToOneAgentEndsAll) {
     for (int agent = 0; agent < 2; ++agent) start_agent({"wait_then=143"}, {.min_nodes = 2, .max_nodes = 2});
     wait_for_all_screens("waiting", 2);
