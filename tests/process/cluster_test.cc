@@ -21,13 +21,13 @@ protected:
 };
 
 TEST_F(ClusterTest, AJobThatIsKilledAgainAndAgainFinishesWithTheWeightsOfAnUnbrokenOne) {
-    const Outcome outcome = script("kills", {"12", "--seed", "3"}, 280.0);
+    const Outcome outcome = script("kills", {"6", "--seed", "3"}, 280.0);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-    EXPECT_THAT(outcome.output, HasSubstr("12 kills"));
+    EXPECT_THAT(outcome.output, HasSubstr("6 kills"));
 }
 
 TEST_F(ClusterTest, AJobThatLosesALauncherAndGainsTwoKeepsItsBatchAndRates) {
-    const Outcome outcome = script("shrink_and_grow", {"--steps", "1200"}, 200.0);
+    const Outcome outcome = script("shrink_and_grow", {"--steps", "6000"}, 200.0);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
     EXPECT_THAT(outcome.output, HasSubstr("[2, 1, 3] ranks in turn"));
 }
