@@ -17,24 +17,11 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 
 namespace lockstep {
 
 namespace {
-
-class FileDescriptor {
-public:
-    explicit FileDescriptor(int descriptor) : descriptor_(descriptor) {}
-    FileDescriptor(const FileDescriptor&) = delete;
-    FileDescriptor& operator=(const FileDescriptor&) = delete;
-    ~FileDescriptor() {
-        if (descriptor_ >= 0) close(descriptor_);
-    }
-    int get() const { return descriptor_; }
-
-private:
-    int descriptor_;
-};
 
 [[noreturn]] void throw_write_error(const fs::path& path, const fs::path& temporary, int error) {
     unlink(temporary.c_str());
