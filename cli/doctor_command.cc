@@ -2,14 +2,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <array>
-
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/host.h"
 #include "launch/threads.h"
 #include "launch/world_from_environment.h"
 #include "nn/executor.h"
@@ -49,9 +48,7 @@ bool print_environment() {
 }
 
 void print_machine() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    fmt::print("machine: {}, {}\n", host.data(), processor_name());
+    fmt::print("machine: {}, {}\n", host_name(), processor_name());
     fmt::print("limits: {} open files, {} bytes of locked memory, {} processes\n", limit_text(RLIMIT_NOFILE),
                limit_text(RLIMIT_MEMLOCK), limit_text(RLIMIT_NPROC));
 }

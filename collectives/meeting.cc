@@ -9,16 +9,13 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/host.h"
 
 namespace lockstep {
 
 namespace {
 
-std::string own_process() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return fmt::format("pid {} on {}", getpid(), host.data());
-}
+std::string own_process() { return fmt::format("pid {} on {}", getpid(), host_name()); }
 
 constexpr char kErrorMark = '!';
 

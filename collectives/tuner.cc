@@ -1,7 +1,5 @@
 #include "collectives/tuner.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -16,6 +14,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/host.h"
 #include "core/log.h"
 
 namespace lockstep {
@@ -38,12 +37,6 @@ std::vector<int> all_ranks(int rank_count) {
     std::vector<int> ranks(static_cast<size_t>(rank_count));
     std::iota(ranks.begin(), ranks.end(), 0);
     return ranks;
-}
-
-std::string host_name() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return host.data();
 }
 
 // What must be equal on all ranks, or a rank's wish would be passed over in silence.

@@ -17,6 +17,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/host.h"
 #include "launch/rank_environment.h"
 #include "launch/rank_group.h"
 #include "launch/signal_reader.h"
@@ -34,12 +35,6 @@ constexpr double kPatience_s = 2;         // a failed rank's peers have it to en
 constexpr double kHurriedPatience_s = 1;  // when they are to start again
 constexpr double kFarewell_s = 2;         // without ranks, for the others' answer to a request to end
 constexpr double kSchedulerMargin_s = 2;  // before the scheduler's own KILL
-
-std::string host_name() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return host.data();
-}
 
 std::string hex(std::string_view bytes) {
     std::string text;

@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/host.h"
 #include "launch/threads.h"
 #include "net/local_address.h"
 
@@ -27,12 +28,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MachineFacts, rank, local_rank, node, launche
                                    open_files_limit, locked_memory, memory, memory_free, shared_memory, run_folder, data)
 
 namespace {
-
-std::string host_name() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return host.data();
-}
 
 std::string first_line(const std::string& path) {
     try {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/host.h"
 #include "net/secrets.h"
 
 namespace lockstep {
@@ -26,11 +26,7 @@ constexpr int kMaxPort = 65'535;
 
 constexpr const char* kRefused = "rendezvous/refused";
 
-std::string this_process() {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    return fmt::format("{} pid {}", host.data(), getpid());
-}
+std::string this_process() { return fmt::format("{} pid {}", host_name(), getpid()); }
 
 std::string rank_key(int rank) { return fmt::format("rendezvous/rank/{}", rank); }
 

@@ -1,7 +1,5 @@
 #include "trainer/run_training.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -16,6 +14,7 @@
 #include "core/clock.h"
 #include "core/files.h"
 #include "core/hash.h"
+#include "core/host.h"
 #include "core/log.h"
 #include "launch/threads.h"
 #include "trainer/agreement.h"
@@ -93,11 +92,6 @@ std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const
     return {{"the program", program_fingerprint()},          {"the configuration", without_run_folder(experiment.resolved_yaml)},
             {"the configuration's hash", experiment.hash},   {"the training data", fingerprint(setup.train)},
             {"the validation data", fingerprint(setup.val)}, {"the number of classes", std::to_string(setup.num_classes)}};
-}
-
-std::string host_name() {
-    std::array<char, 256> name{};
-    return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 std::string rate_line(const Setup& setup) {

@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/host.h"
 
 namespace lockstep {
 
@@ -127,9 +128,7 @@ std::string StackDump::all_stacks() const {
 }
 
 NodeProcesses::NodeProcesses(Communicator& communicator) {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    const std::string prefix = std::string(host.data()) + " ";
+    const std::string prefix = host_name() + " ";
     for (const std::string& text : gather_texts(communicator, prefix + std::to_string(getpid()), "processes")) {
         if (text.starts_with(prefix)) pids_.push_back(std::atoi(text.c_str() + prefix.size()));
     }
