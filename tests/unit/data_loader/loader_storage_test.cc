@@ -1,5 +1,6 @@
 // A loader whose storage is slow, dead, or ahead of its consumer.
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "core/clock.h"
+#include "core/file_descriptor.h"
 #include "data_loader/loader.h"
 #include "data_loader/plain_jpeg.h"
 #include "tests/unit/data_loader/fixtures.h"
@@ -143,8 +145,11 @@ TEST(LoaderStorage, AFileThatHangsWhenOpenedIsNamed) {
     LoaderOptions impatient{.pipeline = {.height = 48, .width = 64}, .worker_threads = 1, .batches_ahead = 1, .timeout_ms = 200};
     const std::string error = data_error_of([&] { open(*source, impatient)->next(); });
     EXPECT_THAT(error, AllOf(HasSubstr("2.jpg"), HasSubstr("does not answer")));
-    std::ofstream(folder / "a/2.jpg") << "x";  // lets the thread go, which finds no regular file
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    {   // Both ends in one descriptor: the thread is let go and finds no regular file, and nobody writes to a pipe without a reader.
+        const FileDescriptor both_ends(::open((folder / "a/2.jpg").c_str(), O_RDWR | O_CLOEXEC));
+        ASSERT_GE(both_ends.get(), 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
     fs::remove_all(folder);
 }
 
