@@ -1,6 +1,6 @@
 // A loader whose storage is slow, dead, or ahead of its consumer.
-#include <gmock/gmock.h>
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -145,7 +145,7 @@ TEST(LoaderStorage, AFileThatHangsWhenOpenedIsNamed) {
     LoaderOptions impatient{.pipeline = {.height = 48, .width = 64}, .worker_threads = 1, .batches_ahead = 1, .timeout_ms = 200};
     const std::string error = data_error_of([&] { open(*source, impatient)->next(); });
     EXPECT_THAT(error, AllOf(HasSubstr("2.jpg"), HasSubstr("does not answer")));
-    {   // Both ends in one descriptor: the thread is let go and finds no regular file, and nobody writes to a pipe without a reader.
+    {  // Both ends in one descriptor: the thread is let go and finds no regular file, and nobody writes to a pipe without a reader.
         const FileDescriptor both_ends(::open((folder / "a/2.jpg").c_str(), O_RDWR | O_CLOEXEC));
         ASSERT_GE(both_ends.get(), 0);
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
