@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "nn/onednn/kernels/batch_norm_pieces.h"
 #include "nn/onednn/kernels/elements_targets.h"
@@ -14,8 +15,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using onednn::HWY_NAMESPACE::Bf16;
 using onednn::HWY_NAMESPACE::F32;
+using onednn::HWY_NAMESPACE::kMinusLog2E;
 using onednn::HWY_NAMESPACE::kPlain;
-using onednn::HWY_NAMESPACE::Sigmoid;
+using onednn::HWY_NAMESPACE::SigmoidOfPowers;
 using onednn::HWY_NAMESPACE::Tag;
 
 template <class D>
@@ -64,6 +66,7 @@ HWY_INLINE void ForEachVector(const Work& work) {
 template <class Element, size_t kBlock>
 HWY_NOINLINE void StatisticsOf(const Piece& piece) {
     const auto* source = static_cast<const typename Element::Stored*>(piece.source);
+    const auto* next = source + (piece.planes == 1 ? piece.pixels * piece.block : piece.planes * piece.plane_stride);
     ForEachVector<Element, kBlock>([&](auto tag, size_t lane) HWY_ATTR __attribute__((always_inline)) {
         using V = hn::Vec<decltype(tag)>;
         V a0 = hn::Zero(tag), a1 = a0, a2 = a0, a3 = a0;
@@ -77,6 +80,7 @@ HWY_NOINLINE void StatisticsOf(const Piece& piece) {
         ForEachPixel(
             piece, [&](int64_t element, int way) HWY_ATTR __attribute__((always_inline)) {
                 V& sum = way == 0 ? a0 : way == 1 ? a1 : way == 2 ? a2 : a3;
+                if (way % 2 == 0) hwy::Prefetch(next + element + lane);
                 const V distance = hn::Sub(Element::Load(tag, source + element + lane), mean);
                 sum = hn::MulAdd(distance, distance, sum);
             });
@@ -107,9 +111,37 @@ HWY_NOINLINE void NormaliseOf(const Piece& piece) {
                     StoreBits(tag, hn::Gt(value, zero), bits + at / 8);
                     value = hn::IfThenZeroElse(hn::Lt(value, zero), value);  // a NaN must not be hidden
                 }
-                if constexpr (kForm == Form::kSigmoid) value = Sigmoid(tag, value);
                 Element::Store(tag, value, result + at, past_caches);
             });
+    });
+}
+
+// sigmoid((x - mean) gain + shift) as 1 / (1 + 2^(...)), two pixels at a time.
+template <class Element, size_t kBlock>
+HWY_NOINLINE void NormaliseToSigmoidOf(const Piece& piece_given) {
+    const Piece piece = piece_given;  // a copy that no store can change
+    const auto* source = static_cast<const typename Element::Stored*>(piece.source);
+    auto* result = static_cast<typename Element::Stored*>(piece.result);
+    ForEachVector<Element, kBlock>([&](auto tag, size_t lane) HWY_ATTR __attribute__((always_inline)) {
+        const auto to_powers = hn::Set(tag, kMinusLog2E);
+        const auto mean = hn::LoadU(tag, piece.mean + lane);
+        const auto gain = hn::Mul(to_powers, hn::LoadU(tag, piece.gain + lane));
+        const auto shift = hn::Mul(to_powers, hn::LoadU(tag, piece.shift + lane));
+        const auto work = [&]<size_t kPixels>(int64_t first) HWY_ATTR __attribute__((always_inline)) {
+            hn::Vec<decltype(tag)> values[kPixels];
+            const size_t at = static_cast<size_t>(first) + lane;
+            for (size_t i = 0; i < kPixels; ++i) {
+                values[i] = hn::MulAdd(hn::Sub(Element::Load(tag, source + at + i * kBlock), mean), gain, shift);
+            }
+            SigmoidOfPowers<kPixels>(tag, values);
+            for (size_t i = 0; i < kPixels; ++i) Element::Store(tag, values[i], result + at + i * kBlock, piece.past_caches);
+        };
+        for (int64_t plane = 0; plane < piece.planes; ++plane) {
+            const int64_t first = plane * piece.plane_stride;
+            int64_t pixel = 0;
+            for (; pixel + 2 <= piece.pixels; pixel += 2) work.template operator()<2>(first + pixel * piece.block);
+            for (; pixel < piece.pixels; ++pixel) work.template operator()<1>(first + pixel * piece.block);
+        }
     });
 }
 
@@ -223,8 +255,13 @@ void Normalise(const Piece& piece) {
     if constexpr (kPlain) {
         plain::normalise(piece);
     } else {
-        WithForms(piece, FormOf(piece),
-                  [&]<class Element, size_t kBlock, Form kForm>() { NormaliseOf<Element, kBlock, kForm>(piece); });
+        WithForms(piece, FormOf(piece), [&]<class Element, size_t kBlock, Form kForm>() {
+            if constexpr (kForm == Form::kSigmoid) {
+                NormaliseToSigmoidOf<Element, kBlock>(piece);
+            } else {
+                NormaliseOf<Element, kBlock, kForm>(piece);
+            }
+        });
     }
 }
 
