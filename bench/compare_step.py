@@ -82,6 +82,7 @@ def main():
         "precision": arguments.precision,
         "rounds": arguments.rounds,
         "images_per_s": summaries,
+        "peak_resident_bytes": {name: last[name]["peak_resident_bytes"] for name in last},
         "best_peer": peer,
         "ratio": ratio,
         "exact_ratio": exact_ratio,
