@@ -248,6 +248,19 @@ private:
     size_t receive_count_ = 0;
 };
 
+// Runs a request to its end; how much was allocated meanwhile.
+int64_t allocations_of(ScheduleEngine& engine, EchoTransport& transport, const ScheduleRequest& request) {
+    const int64_t before = testing_support::heap_allocation_count();
+    const int handle = engine.start(request);
+    while (!engine.finished(handle)) {
+        engine.advance();
+        transport.progress(0);
+    }
+    engine.release(handle);
+    transport.forget_completed();
+    return testing_support::heap_allocation_count() - before;
+}
+
 TEST(ScheduleEngine, AnOperationThatHasRunBeforeAllocatesNothing) {
     EchoTransport transport;
     ScheduleEngine engine(transport, 0, everybody(2), {});
@@ -257,17 +270,10 @@ TEST(ScheduleEngine, AnOperationThatHasRunBeforeAllocatesNothing) {
         ScheduleRequest request =
             request_for({.algorithm = Algorithm::exchange}, {DataType::f32, wire}, data.data(), 200'000, sequence);
         request.stable = true;
-        const int64_t before = testing_support::heap_allocation_count();
-        const int handle = engine.start(request);
-        while (!engine.finished(handle)) {
-            engine.advance();
-            transport.progress(0);
-        }
-        engine.release(handle);
-        transport.forget_completed();
+        const int64_t allocations = allocations_of(engine, transport, request);
         expected *= 2.0F;
         EXPECT_EQ(data[199'999], expected);
-        return testing_support::heap_allocation_count() - before;
+        return allocations;
     };
     EXPECT_GT(repeat(DataType::f32, 1), 0);
     EXPECT_GT(repeat(DataType::bf16, 2), 0);
@@ -286,15 +292,7 @@ TEST(ScheduleEngine, NewSizesAreForgottenInTheEndAndAStableAddressAllocatesNothi
     const auto run = [&](int64_t count, bool stable) {
         ScheduleRequest request = request_for({.algorithm = Algorithm::exchange}, kFloats, data.data(), count, ++sequence);
         request.stable = stable;
-        const int64_t before = testing_support::heap_allocation_count();
-        const int handle = engine.start(request);
-        while (!engine.finished(handle)) {
-            engine.advance();
-            transport.progress(0);
-        }
-        engine.release(handle);
-        transport.forget_completed();
-        return testing_support::heap_allocation_count() - before;
+        return allocations_of(engine, transport, request);
     };
     run(4000, true);
     for (int64_t count = 1; count <= 500; ++count) run(count, false);
