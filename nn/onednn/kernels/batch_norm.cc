@@ -16,9 +16,9 @@ namespace {
 
 using norm_pieces::Piece;
 
-constexpr int64_t kPieceElements = 4096;      // 16 KiB in fp32: both sweeps of the statistics find it in the first-level cache
+constexpr int64_t kPieceElements = 4096;  // 16 KiB in fp32: both sweeps of the statistics find it in the first-level cache
 constexpr int64_t kSmallestParallelBytes = 64 << 10;
-constexpr int64_t kCacheBytes = 16 << 20;  // less than most third-level caches
+constexpr int64_t kCacheBytes = 16 << 20;                // less than most third-level caches
 constexpr int64_t kPastCachesBytes = int64_t{24} << 20;  // results larger than this leave the caches before they are read
 using Lanes = std::array<double, 16>;
 
@@ -74,10 +74,10 @@ bool goes_past_caches(const NormShape& shape, const void* result) {
     return tensor_bytes(shape) >= kPastCachesBytes && reinterpret_cast<uintptr_t>(result) % 64 == 0;
 }
 
-// sums(piece) for all pieces of a block, then finish(block), then results(piece). Where all operands together fit a third-level cache,
-// each thread takes its part of the images, as other layers do: what it reads it has written itself, and cores that share no cache
-// need not send it each other. Else block after block, so that the second sweep finds the block in a cache, where every thread has
-// blocks of its own. The same work on the same pieces either way.
+// sums(piece) for all pieces of a block, then finish(block), then results(piece). Where all operands together fit a third-level
+// cache, each thread takes its part of the images, as other layers do: what it reads it has written itself, and cores that share no
+// cache need not send it each other. Else block after block, so that the second sweep finds the block in a cache, where every
+// thread has blocks of its own. The same work on the same pieces either way.
 template <typename Sums, typename Finish, typename Results>
 void two_sweeps(const Pieces& pieces, int64_t operand_bytes, const Sums& sums, const Finish& finish, const Results& results) {
     const auto whole_blocks = [&](int64_t begin, int64_t end) {
