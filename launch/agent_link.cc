@@ -130,6 +130,11 @@ void AgentLink::receive() {
         end_with({.reason = error.what()});
     } catch (const Error& error) {
         end_with({.reason = error.what(), .is_final = true, .code = static_cast<int>(error.exit_code())});
+    } catch (const std::exception& error) {  // no memory, no thread: the ranks are ended in order, not with this process
+        end_with({.reason = fmt::format("the launcher cannot go on: {}; check memory and the limits of processes (ulimit -a)",
+                                        error.what()),
+                  .is_final = true,
+                  .code = static_cast<int>(ExitCode::kEnvironment)});
     }
 }
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -63,6 +64,12 @@ int behave(const std::string& behaviour, const lockstep::World& world) {
     if (verb == "say_and_exit") {
         fmt::print(stderr, "[rank {}] error: {}: record 7 is cut\n", world.rank, value);
         return 3;
+    }
+    if (verb == "write_error") {  // as a Python program does, which says nothing else
+        std::ofstream(std::getenv("TORCHELASTIC_ERROR_FILE")) << fmt::format(
+            R"({{"message": {{"message": "ValueError: {} of {}", "extraInfo": {{"py_callstack": "Traceback", "timestamp": "1"}}}}}})",
+            value, world.rank);
+        return 1;
     }
     if (verb == "follow") {  // what a peer of a dying rank does: it notices, and ends with 140
         sleep_for_s(std::atof(value.c_str()));
