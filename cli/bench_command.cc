@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/step_bench.h"
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "core/world.h"
 #include "launch/threads.h"
@@ -40,19 +41,17 @@ void add_step(CLI::App& parent, Action& chosen) {
     step->add_option("--threads", arguments->threads, "compute threads; 0: all allowed cores")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
-    step->add_option("--precision", options.precision, "fp32 or bf16")->transform(CLI::CheckedTransformer(precisions));
+    step->add_option("--precision", options.precision, "fp32 or bf16")->transform(one_of(precisions));
     step->add_option("--backend", options.backend, "onednn or reference")->capture_default_str();
     step->add_option("--image-size", options.image_size, "pixels; 0: the model's usual size")->check(CLI::NonNegativeNumber);
     step->add_option("--num-classes", options.num_classes, "0: the model's usual number")->check(CLI::NonNegativeNumber);
     step->add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(CLI::PositiveNumber);
     step->add_option("--warmup", options.warmup_steps, "steps before")->capture_default_str()->check(CLI::PositiveNumber);
     const std::map<std::string, Fusion> fusions{{"off", Fusion::off}, {"bn_relu", Fusion::bn_relu}, {"all", Fusion::all}};
-    step->add_option("--fusion", options.fusion, "compute.fusion: off, bn_relu or all")
-        ->transform(CLI::CheckedTransformer(fusions));
+    step->add_option("--fusion", options.fusion, "compute.fusion: off, bn_relu or all")->transform(one_of(fusions));
     const std::map<std::string, Autotune> autotunes{
         {"off", Autotune::off}, {"heuristic", Autotune::heuristic}, {"measure", Autotune::measure}};
-    step->add_option("--autotune", options.autotune, "compute.autotune: off, heuristic or measure")
-        ->transform(CLI::CheckedTransformer(autotunes));
+    step->add_option("--autotune", options.autotune, "compute.autotune: off, heuristic or measure")->transform(one_of(autotunes));
     step->add_flag("--exact", options.exact_convolution, "compute.exact_convolution: no Winograd");
     step->add_flag_callback(
         "--inference", [&options] { options.phase = Phase::evaluation; },

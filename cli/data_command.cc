@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "cli/data_source_options.h"
 #include "core/error.h"
@@ -73,7 +74,7 @@ void add_shapes(CLI::App& data, Action& chosen) {
     command->add_option("--train", options->train_count, "Training images")->check(CLI::NonNegativeNumber)->capture_default_str();
     command->add_option("--val", options->val_count, "Validation images")->check(CLI::NonNegativeNumber)->capture_default_str();
     command->add_option("--size", options->size, "small (32x32), medium (128x128) or imagenet (300 to 500 a side)")
-        ->transform(CLI::CheckedTransformer(kSizes, CLI::ignore_case));
+        ->transform(one_of(kSizes));
     command->add_option("--seed", options->seed, "The same seed gives the same files")->capture_default_str();
     command->add_option("--threads", options->threads, "Drawing threads")->check(CLI::Range(1, 1024))->capture_default_str();
     command->parse_complete_callback([options, &chosen] { chosen = [options] { return draw(*options); }; });

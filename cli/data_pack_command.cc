@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "cli/data_source_options.h"
 #include "core/clock.h"
@@ -98,7 +99,7 @@ void add_data_pack(CLI::App& data, Action& chosen) {
         ->check(CLI::Range(1, 100))
         ->capture_default_str();
     command->add_option("--subsampling", pack.subsampling, "Colour of JPEG files: keep, or encode what differs anew as 420 or 444")
-        ->transform(CLI::CheckedTransformer(kSubsamplings));
+        ->transform(one_of(kSubsamplings));
     CLI::Option* shuffle = command->add_option("--shuffle", arguments->shuffle_seed, "Write in a random order of this seed");
     command->add_option("--threads", pack.threads, "Threads that read and encode")
         ->check(CLI::Range(1, 1024))

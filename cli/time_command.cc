@@ -11,6 +11,7 @@
 
 #include "bench/caffe_times.h"
 #include "bench/layer_times.h"
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "configs/experiment.h"
 #include "core/error.h"
@@ -113,7 +114,7 @@ void add_time(CLI::App& app, Action& chosen) {
     command->add_option("--iterations", arguments->iterations, "Timed iterations; 0: 10, with --caffe 50")
         ->check(CLI::NonNegativeNumber);
     command->add_option("--phase", arguments->phase, "train: forward, backward and update; infer: forward with running statistics")
-        ->transform(CLI::CheckedTransformer(phases));
+        ->transform(one_of(phases));
     command->add_option("--fusion", arguments->fusion, "compute.fusion: off, bn_relu or all")
         ->check(CLI::IsMember({"off", "bn_relu", "all"}));
     command->add_option("--autotune", arguments->autotune, "compute.autotune: off, heuristic or measure")
