@@ -72,8 +72,8 @@ TEST_F(ElasticTest, WhatCannotBeScaledExactlyIsRefusedBeforeTheFirstStep) {
     Outcome outcome = run_job(2, {"elastic.batch=scale"});  // the warmup of tiny.yaml is two steps
     EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
     EXPECT_TRUE(outcome.says("lr.warmup: found 2it; allowed with elastic.batch scale: epochs")) << outcome.output;
-    ASSERT_EQ(run_job(2, {"elastic.batch=scale", "lr.warmup=1ep", "batch.global=20", "train.duration=1ep"}).exit_code, 0);
-    outcome = run_job(3, {"elastic.batch=scale", "lr.warmup=1ep", "batch.global=20", "train.duration=2ep"});
+    ASSERT_EQ(run_job(2, {"elastic.batch=scale", "lr.warmup=0ep", "batch.global=20", "train.duration=1ep"}).exit_code, 0);
+    outcome = run_job(3, {"elastic.batch=scale", "lr.warmup=0ep", "batch.global=20", "train.duration=1ep"});
     EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
     EXPECT_TRUE(outcome.says("start 2 or 4 ranks, or set elastic.batch=keep")) << outcome.output;
 }

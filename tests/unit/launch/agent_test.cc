@@ -452,6 +452,19 @@ TEST(AgentOptionsCheck, ImpossibleOptionsAreRefused) {
     EXPECT_THROW(run_agent({}), ConfigError) << "no command";
 }
 
+// A rank may count while its start is not quite over, which holds a few.
+TEST_F(AgentTest, RoundsLeaveNoFilesOpen) {
+    constexpr int kLast = 10, kOfAStart = 5;
+    AgentOptions options;
+    options.max_restarts = kLast;
+    ASSERT_EQ(run(1, {"count_files_until=10"}, options), 0);
+    const auto files_at = [this](int attempt) {
+        const std::string start = "attempt " + std::to_string(attempt) + " files ";
+        return std::stoi(screen().substr(screen().find(start) + start.size()));
+    };
+    EXPECT_LE(files_at(kLast), files_at(1) + kOfAStart) << screen();
+}
+
 // A pager that waits for a key: the launcher still hears what it is told, and still keeps the ranks in step with the screen.
 TEST_F(AgentTest, AScreenThatStandsStillKeepsNobodyFromEndingTheJob) {
     std::array<int, 2> pipe_ends{};
