@@ -75,6 +75,10 @@ struct Experiment {
         int64_t global = 256;
         int64_t per_replica = 32;  // size of a virtual worker (micro-batch)
     } batch;
+    struct Elastic {
+        std::string batch = "keep";  // keep | scale
+        bool scales() const { return batch == "scale"; }
+    } elastic;
     struct Optim {
         std::string name = "sgd";
         double momentum = 0.9;

@@ -190,6 +190,13 @@ std::vector<SchemaRow> batch_rows() {
                 "which are "
                 "dealt to the ranks; a rank with several of them accumulates their gradients.",
          .range = {.min = 1, .max = 1 << 16}},
+        {.name = "elastic.batch",
+         .field = [](Experiment& e) -> Field { return &e.elastic.batch; },
+         .doc = "When a run goes on with another number of ranks: `keep`: global batch, rate and its schedule stay. `scale`: the "
+                "global batch grows and shrinks with the ranks, so that each has as much work as before, and the rate follows by "
+                "lr.scaling; batch.global is that of the number of ranks the run began with. train.duration, lr.warmup and lr.at "
+                "must then be in epochs.",
+         .choices = {"keep", "scale"}},
     };
 }
 
@@ -520,6 +527,7 @@ const std::vector<SectionText>& section_texts() {
         {"data.train", "The training set."},
         {"data.val", "The validation set. It uses the class map of the training set."},
         {"batch", "The batch contract: global = virtual workers x per_replica, whatever the number of ranks."},
+        {"elastic", "What follows when the number of ranks changes between two starts of a run."},
         {"optim", "The update of the weights."},
         {"lr", "The learning rate over time, the same for any number of ranks."},
         {"loss", "Softmax cross-entropy."},

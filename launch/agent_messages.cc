@@ -63,6 +63,7 @@ void describe(Way& way, RankEnd& end) {
     way.field(end.stopped_by_agent);
     way.field(end.step);
     way.field(end.log);
+    way.field(end.error);
     way.list(end.last_lines);
     end.ended_ns = now_ns() - age_ns;
 }
