@@ -39,7 +39,7 @@ std::vector<WinogradCase> cases() {
         {"FiveNoPad", {.images = 2, .in_blocks = 3, .out_blocks = 1, .height = 8, .width = 9, .kernel = 5, .pad = 0}},
         {"FiveWidePad", {.images = 1, .in_blocks = 1, .out_blocks = 2, .height = 5, .width = 3, .kernel = 5, .pad = 4}},
         {"FiveManyTiles", {.images = 4, .in_blocks = 1, .out_blocks = 1, .height = 33, .width = 29, .kernel = 5, .pad = 1}},
-        {"FiveInShares", {.images = 9, .in_blocks = 2, .out_blocks = 1, .height = 33, .width = 29, .kernel = 5, .pad = 1}},
+        {"FiveInShares", {.images = 10, .in_blocks = 2, .out_blocks = 1, .height = 33, .width = 29, .kernel = 5, .pad = 1}},
         {"ManyTiles", {.images = 5, .in_blocks = 1, .out_blocks = 1, .height = 41, .width = 38}},
     };
 }
