@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "cli/data_source_options.h"
 #include "core/clock.h"
@@ -78,14 +78,12 @@ void add_index(CLI::App& data, Action& chosen) {
 }  // namespace
 
 void add_data_pack(CLI::App& data, Action& chosen) {
-    static const std::map<std::string, Subsampling> kSubsamplings{
-        {"keep", Subsampling::keep}, {"420", Subsampling::half}, {"444", Subsampling::full}};
     const auto arguments = std::make_shared<Arguments>();
     PackOptions& pack = arguments->pack;
     pack.threads = default_threads();
     CLI::App* command = data.add_subcommand("pack", "Write any data set as WebDataset shards with side indexes");
     command->footer("Example: lockstep data pack imagenet/train --out packed/train --max-side 500 --shuffle 1");
-    add_source_options(*command, arguments->source, 1000);
+    add_source_options(*command, arguments->source, Paths::several);
     command->add_option("--out", pack.out, "Folder that gets the shards")->required();
     command->add_option("--prefix", pack.prefix, "Shards are named PREFIX-000000.tar and so on")->capture_default_str();
     command->add_option("--shard-size", pack.shard_bytes, "Largest shard, such as 256MB")
@@ -97,8 +95,9 @@ void add_data_pack(CLI::App& data, Action& chosen) {
     command->add_option("--quality", pack.quality, "JPEG quality of what is encoded anew")
         ->check(CLI::Range(1, 100))
         ->capture_default_str();
-    command->add_option("--subsampling", pack.subsampling, "Colour of JPEG files: keep, or encode what differs anew as 420 or 444")
-        ->transform(CLI::CheckedTransformer(kSubsamplings));
+    add_choice<Subsampling>(*command, "--subsampling", pack.subsampling,
+                            {{"keep", Subsampling::keep}, {"420", Subsampling::half}, {"444", Subsampling::full}},
+                            "Colour of JPEG files: keep, or encode what differs anew as 420 or 444");
     CLI::Option* shuffle = command->add_option("--shuffle", arguments->shuffle_seed, "Write in a random order of this seed");
     command->add_option("--threads", pack.threads, "Threads that read and encode")
         ->check(CLI::Range(1, 1024))

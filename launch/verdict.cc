@@ -115,8 +115,8 @@ std::vector<std::string> closing_lines(const std::vector<RankEnd>& ends, const V
                                     end.step < 0 ? "-" : fmt::format("{}", end.step), describe_end(end),
                                     end.log.empty() ? "" : "  " + end.log, &end == &root ? "  <- first" : ""));
     }
-    lines.push_back(fmt::format("rank {} failed first ({} pid {}): {}", root.rank, root.host, root.pid, describe_end(root)));
-    if (root.last_lines.empty()) lines.emplace_back("it wrote nothing");
+    lines.push_back(fmt::format("rank {} failed first ({} pid {}): {}; {}", root.rank, root.host, root.pid, describe_end(root),
+                                root.last_lines.empty() ? "it wrote nothing" : "its last lines:"));
     for (const std::string& line : root.last_lines) lines.push_back(fmt::format("[{}]: {}", root.rank, line));
     return lines;
 }
