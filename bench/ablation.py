@@ -16,8 +16,9 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
+
+from programs import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 BATCHES = {"resnet50": 8, "alexnet": 16, "vgg_a": 8, "googlenet": 16}
@@ -49,13 +50,6 @@ def settings(arguments):
     }
 
 
-def run(command, environment=None):
-    result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(environment or {})})
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr.strip()}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
-
-
 def measure(arguments, model, phase):
     batch = str(arguments.batch or BATCHES.get(model, 8))
     program = [arguments.build + "/lockstep", "bench", "step", "--model", model, "--batch", batch, "--steps", str(arguments.steps),
@@ -66,7 +60,7 @@ def measure(arguments, model, phase):
             runs[name].append(run(program + options))
         for threads in sorted({1, arguments.threads}) if arguments.blas else []:
             baseline = [arguments.build + "/lockstep_im2col_step", arguments.blas, model, batch, str(arguments.steps), phase]
-            one = run(baseline, {"OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)})
+            one = run(baseline, {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)})
             runs.setdefault(f"im2col + BLAS, {threads} threads", []).append(one)
     rows = []
     for name, results in runs.items():

@@ -7,8 +7,9 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
+
+from programs import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -24,13 +25,6 @@ def parse_arguments():
     parser.add_argument("--torch-engines", nargs="+", default=["pytorch", "pytorch-channels-last"])
     parser.add_argument("--at-least", type=float, default=0.0, help="smallest acceptable ratio")
     return parser.parse_args()
-
-
-def run(command):
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr.strip()}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 def commands(arguments, batch):

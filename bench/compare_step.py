@@ -9,8 +9,9 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
+
+from programs import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -30,13 +31,6 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each run")
     parser.add_argument("--at-least", type=float, default=0.0, help="smallest acceptable ratio")
     return parser.parse_args()
-
-
-def run(command):
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr.strip()}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 def commands(arguments):
@@ -82,6 +76,7 @@ def main():
         "precision": arguments.precision,
         "rounds": arguments.rounds,
         "images_per_s": summaries,
+        "peak_resident_bytes": {name: last[name]["peak_resident_bytes"] for name in last},
         "best_peer": peer,
         "ratio": ratio,
         "exact_ratio": exact_ratio,

@@ -6,6 +6,7 @@ The peer of `lockstep bench step`: same model, batch and optimizer (momentum 0.9
 import argparse
 import json
 import platform
+import resource
 import statistics
 import time
 
@@ -104,6 +105,7 @@ def main():
         "compiled": arguments.compile,
         "images_per_s": statistics.median(rates),
         "images_per_s_spread": {"min": min(rates), "max": max(rates)},
+        "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "torch": torch.__version__,
         "torchvision": torchvision.__version__,
         "machine": platform.processor() or platform.machine(),

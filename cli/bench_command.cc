@@ -1,4 +1,5 @@
 #include <iostream>
+#include <map>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -34,24 +35,23 @@ void add_step(CLI::App& parent, Action& chosen) {
     CLI::App* step = parent.add_subcommand("step", "time forward + backward + SGD update of a model on synthetic data");
     const auto arguments = std::make_shared<StepArguments>();  // shared with the callback below, which outlives this function
     bench::StepBenchOptions& options = arguments->options;
+    const std::map<std::string, Precision> precisions{{"fp32", Precision::fp32}, {"bf16", Precision::bf16}};
     step->add_option("--model", options.model, "model name")->capture_default_str();
     step->add_option("--batch", options.batch, "images per step")->capture_default_str()->check(CLI::PositiveNumber);
     step->add_option("--threads", arguments->threads, "compute threads; 0: all allowed cores")
         ->capture_default_str()
         ->check(CLI::NonNegativeNumber);
-    add_choice<Precision>(*step, "--precision", options.precision, {{"fp32", Precision::fp32}, {"bf16", Precision::bf16}},
-                          "fp32 or bf16");
+    step->add_option("--precision", options.precision, "fp32 or bf16")->transform(one_of(precisions));
     step->add_option("--backend", options.backend, "onednn or reference")->capture_default_str();
     step->add_option("--image-size", options.image_size, "pixels; 0: the model's usual size")->check(CLI::NonNegativeNumber);
     step->add_option("--num-classes", options.num_classes, "0: the model's usual number")->check(CLI::NonNegativeNumber);
     step->add_option("--steps", options.steps, "timed steps")->capture_default_str()->check(CLI::PositiveNumber);
     step->add_option("--warmup", options.warmup_steps, "steps before")->capture_default_str()->check(CLI::PositiveNumber);
-    add_choice<Fusion>(*step, "--fusion", options.fusion,
-                       {{"off", Fusion::off}, {"bn_relu", Fusion::bn_relu}, {"all", Fusion::all}},
-                       "compute.fusion: off, bn_relu or all");
-    add_choice<Autotune>(*step, "--autotune", options.autotune,
-                         {{"off", Autotune::off}, {"heuristic", Autotune::heuristic}, {"measure", Autotune::measure}},
-                         "compute.autotune: off, heuristic or measure");
+    const std::map<std::string, Fusion> fusions{{"off", Fusion::off}, {"bn_relu", Fusion::bn_relu}, {"all", Fusion::all}};
+    step->add_option("--fusion", options.fusion, "compute.fusion: off, bn_relu or all")->transform(one_of(fusions));
+    const std::map<std::string, Autotune> autotunes{
+        {"off", Autotune::off}, {"heuristic", Autotune::heuristic}, {"measure", Autotune::measure}};
+    step->add_option("--autotune", options.autotune, "compute.autotune: off, heuristic or measure")->transform(one_of(autotunes));
     step->add_flag("--exact", options.exact_convolution, "compute.exact_convolution: no Winograd");
     step->add_flag_callback(
         "--inference", [&options] { options.phase = Phase::evaluation; },

@@ -1,26 +1,28 @@
-// An option that takes one of a few names, told alike in help and errors.
+// An option of the command line that is one of a few named values.
 #pragma once
 
-#include <string>
-#include <utility>
-#include <vector>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <type_traits>
 
-namespace lockstep::cli {
+namespace lockstep {
 
-// `value` keeps what it has unless the option is given; it must outlive the parsing.
-template <typename Value>
-CLI::Option* add_choice(CLI::App& command, const std::string& flag, Value& value,
-                        const std::vector<std::pair<std::string, Value>>& choices, const std::string& description) {
-    std::vector<std::string> names;
-    for (const auto& [name, choice] : choices) names.push_back(name);
-    const auto choose = [&value, choices](const std::string& text) {
-        for (const auto& [name, choice] : choices) {
-            if (name == text) value = choice;
-        }
+// Turns a name into the number of its enumerator, which is what CLI11 reads into an enum. Its own CheckedTransformer shows those
+// numbers in the help and in errors.
+template <typename Enum>
+CLI::Validator one_of(const std::map<std::string, Enum>& choices) {
+    std::string names;
+    for (const auto& [name, value] : choices) names += (names.empty() ? "" : ", ") + name;
+    const auto check = [choices, names](std::string& text) {
+        const auto found = choices.find(text);
+        if (found == choices.end()) return fmt::format("no such choice '{}'; one of {}", text, names);
+        text = std::to_string(static_cast<std::underlying_type_t<Enum>>(found->second));
+        return std::string();
     };
-    return command.add_option_function<std::string>(flag, choose, description)->check(CLI::IsMember(names));
+    return CLI::Validator(check, "");
 }
 
-}  // namespace lockstep::cli
+}  // namespace lockstep

@@ -65,15 +65,16 @@ void add_inspect(CLI::App& data, Action& chosen) {
 }
 
 void add_shapes(CLI::App& data, Action& chosen) {
+    static const std::map<std::string, ShapeSize> kSizes{
+        {"small", ShapeSize::small}, {"medium", ShapeSize::medium}, {"imagenet", ShapeSize::imagenet}};
     const auto options = std::make_shared<ShapesOptions>();
     options->threads = default_threads();
     CLI::App* command = data.add_subcommand("shapes", "Draw a learnable set of ten classes as JPEG files in class folders");
     command->add_option("--out", options->out, "Folder that gets train/ and val/")->required();
     command->add_option("--train", options->train_count, "Training images")->check(CLI::NonNegativeNumber)->capture_default_str();
     command->add_option("--val", options->val_count, "Validation images")->check(CLI::NonNegativeNumber)->capture_default_str();
-    add_choice<ShapeSize>(*command, "--size", options->size,
-                          {{"small", ShapeSize::small}, {"medium", ShapeSize::medium}, {"imagenet", ShapeSize::imagenet}},
-                          "small (32x32), medium (128x128) or imagenet (300 to 500 a side)");
+    command->add_option("--size", options->size, "small (32x32), medium (128x128) or imagenet (300 to 500 a side)")
+        ->transform(one_of(kSizes));
     command->add_option("--seed", options->seed, "The same seed gives the same files")->capture_default_str();
     command->add_option("--threads", options->threads, "Drawing threads")->check(CLI::Range(1, 1024))->capture_default_str();
     command->parse_complete_callback([options, &chosen] { chosen = [options] { return draw(*options); }; });

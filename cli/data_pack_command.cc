@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +79,8 @@ void add_index(CLI::App& data, Action& chosen) {
 }  // namespace
 
 void add_data_pack(CLI::App& data, Action& chosen) {
+    static const std::map<std::string, Subsampling> kSubsamplings{
+        {"keep", Subsampling::keep}, {"420", Subsampling::half}, {"444", Subsampling::full}};
     const auto arguments = std::make_shared<Arguments>();
     PackOptions& pack = arguments->pack;
     pack.threads = default_threads();
@@ -95,9 +98,8 @@ void add_data_pack(CLI::App& data, Action& chosen) {
     command->add_option("--quality", pack.quality, "JPEG quality of what is encoded anew")
         ->check(CLI::Range(1, 100))
         ->capture_default_str();
-    add_choice<Subsampling>(*command, "--subsampling", pack.subsampling,
-                            {{"keep", Subsampling::keep}, {"420", Subsampling::half}, {"444", Subsampling::full}},
-                            "Colour of JPEG files: keep, or encode what differs anew as 420 or 444");
+    command->add_option("--subsampling", pack.subsampling, "Colour of JPEG files: keep, or encode what differs anew as 420 or 444")
+        ->transform(one_of(kSubsamplings));
     CLI::Option* shuffle = command->add_option("--shuffle", arguments->shuffle_seed, "Write in a random order of this seed");
     command->add_option("--threads", pack.threads, "Threads that read and encode")
         ->check(CLI::Range(1, 1024))

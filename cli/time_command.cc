@@ -1,6 +1,7 @@
 // `lockstep time`: where the time of a step goes, layer by layer, on this machine and without data.
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -103,6 +104,7 @@ void add_time(CLI::App& app, Action& chosen) {
     const auto arguments = std::make_shared<TimeArguments>();  // shared with the callback below, which outlives this function
     CLI::App* command = app.add_subcommand("time", "Time each layer of a network: forward, backward, update, bandwidth, memory");
     command->footer("Examples: lockstep time resnet50 --batch 16\n          lockstep time configs/cifar10_resnet20.yaml --memory");
+    const std::map<std::string, Phase> phases{{"train", Phase::training}, {"infer", Phase::evaluation}};
     command->add_option("network", arguments->network, "CONFIG (YAML) or MODEL, a model's name with its usual sizes")->required();
     command->add_option("overrides", arguments->overrides, "key=value, on top of the CONFIG");
     command->add_option("--batch", arguments->batch, "Images per step; 0: batch.per_replica, or 32 for a MODEL")
@@ -111,8 +113,8 @@ void add_time(CLI::App& app, Action& chosen) {
         ->check(CLI::NonNegativeNumber);
     command->add_option("--iterations", arguments->iterations, "Timed iterations; 0: 10, with --caffe 50")
         ->check(CLI::NonNegativeNumber);
-    add_choice<Phase>(*command, "--phase", arguments->phase, {{"train", Phase::training}, {"infer", Phase::evaluation}},
-                      "train: forward, backward and update; infer: forward with running statistics");
+    command->add_option("--phase", arguments->phase, "train: forward, backward and update; infer: forward with running statistics")
+        ->transform(one_of(phases));
     command->add_option("--fusion", arguments->fusion, "compute.fusion: off, bn_relu or all")
         ->check(CLI::IsMember({"off", "bn_relu", "all"}));
     command->add_option("--autotune", arguments->autotune, "compute.autotune: off, heuristic or measure")

@@ -18,7 +18,6 @@ constexpr int kTagBits = 16;  // below the sequence: lane and channel
 constexpr uint64_t kMaxLanes = (uint64_t{1} << (kTagBits - 2)) - 1;
 constexpr uint64_t kSignatureTag = (uint64_t{1} << kTagBits) - 1;
 constexpr int32_t kSignatureUrgency = 1 << 21;
-constexpr size_t kIdleKept = 64;  // prepared programs for addresses that may never come again
 
 ScheduleSignature signature_of(const ScheduleRequest& request) {
     ScheduleSignature signature{.operation = request.operation, .plan = request.plan, .wire = request.format.wire};
@@ -135,7 +134,7 @@ ScheduleEngine::Flight& ScheduleEngine::obtain(const ScheduleRequest& request) {
 // Keeps the memory of a long run with ever new sizes bounded. Programs for stable addresses stay.
 void ScheduleEngine::evict_idle() {
     const auto evictable = [](const std::unique_ptr<Flight>& flight) { return flight->handle < 0 && !flight->key.stable; };
-    if (static_cast<size_t>(std::count_if(prepared_.begin(), prepared_.end(), evictable)) < kIdleKept) return;
+    if (static_cast<size_t>(std::count_if(prepared_.begin(), prepared_.end(), evictable)) < kMostIdleKept) return;
     const auto oldest = std::min_element(prepared_.begin(), prepared_.end(), [&](const auto& left, const auto& right) {
         return std::pair(!evictable(left), left->last_use) < std::pair(!evictable(right), right->last_use);
     });

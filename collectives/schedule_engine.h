@@ -47,6 +47,7 @@ struct EngineOptions {
 class ScheduleEngine {
 public:
     static constexpr int kMaxInFlight = 64;
+    static constexpr size_t kMostIdleKept = 64;  // prepared programs for addresses that may never come again
     // What a transport must be able to keep for receives that are not posted yet, per peer.
     static size_t unexpected_bytes_bound(const EngineOptions& options) { return 4 * options.eager_window_bytes; }
 
@@ -67,6 +68,7 @@ public:
     void release(int handle);              // of a finished operation
 
     bool idle() const { return active_.empty(); }
+    size_t prepared_count() const { return prepared_.size(); }  // programs kept, in use or not
     // The ranks still awaited by the oldest operation in flight disagree? Throws what advance() would have thrown. For use after
     // the transport has thrown: a message of unexpected length is explained by it.
     void throw_if_mismatched();

@@ -135,7 +135,10 @@ private:
         chunk.bytes.assign(transfer.data + transfer.moved, transfer.data + transfer.moved + bytes);
         const MemoryNetworkOptions& options = network_.options_;
         int64_t& wire_free_ns = network_.wire_free_ns_[static_cast<size_t>(rank_)];
-        wire_free_ns = std::max(wire_free_ns, now_ns()) + static_cast<int64_t>(options.ns_per_byte * static_cast<double>(bytes));
+        size_t& wire_bytes = network_.wire_bytes_[static_cast<size_t>(rank_)];
+        const double ns_per_byte = wire_bytes < options.slow_bytes ? options.slow_ns_per_byte : options.ns_per_byte;
+        wire_free_ns = std::max(wire_free_ns, now_ns()) + static_cast<int64_t>(ns_per_byte * static_cast<double>(bytes));
+        wire_bytes += bytes;
         chunk.ready_ns = wire_free_ns + options.latency_ns +
                          static_cast<int64_t>(random_.uniform_double() * static_cast<double>(options.max_delay_ns));
         link.chunks.push_back(std::move(chunk));
@@ -239,7 +242,8 @@ MemoryNetwork::MemoryNetwork(int rank_count, const MemoryNetworkOptions& options
       links_(static_cast<size_t>(rank_count * rank_count)),
       dead_(static_cast<size_t>(rank_count), false),
       wakes_(static_cast<size_t>(rank_count), 0),
-      wire_free_ns_(static_cast<size_t>(rank_count), 0) {}
+      wire_free_ns_(static_cast<size_t>(rank_count), 0),
+      wire_bytes_(static_cast<size_t>(rank_count), 0) {}
 
 MemoryNetwork::~MemoryNetwork() = default;
 

@@ -19,11 +19,13 @@ namespace lockstep::testing_support {
 struct MemoryNetworkOptions {
     uint64_t seed = 1;
     size_t max_chunk_bytes = 1 << 12;
-    size_t link_bytes = 1 << 14;          // in flight from one rank to another
-    size_t unexpected_bytes = 1 << 20;    // kept per peer for receives that are not posted; beyond it a rank stops reading
-    int64_t max_delay_ns = 20'000;        // of a chunk, drawn at random
-    int64_t latency_ns = 0;               // of every chunk, besides
-    double ns_per_byte = 0.0;             // of each rank's outgoing wire
+    size_t link_bytes = 1 << 14;        // in flight from one rank to another
+    size_t unexpected_bytes = 1 << 20;  // kept per peer for receives that are not posted; beyond it a rank stops reading
+    int64_t max_delay_ns = 20'000;      // of a chunk, drawn at random
+    int64_t latency_ns = 0;             // of every chunk, besides
+    double ns_per_byte = 0.0;           // of each rank's outgoing wire
+    size_t slow_bytes = 0;              // the first of each rank take slow_ns_per_byte: a window that has yet to grow
+    double slow_ns_per_byte = 0.0;
     int64_t silence_ns = 10'000'000'000;  // a wait without a byte for this long is an error
 };
 
@@ -64,6 +66,7 @@ private:
     std::vector<bool> dead_;
     std::vector<uint64_t> wakes_;
     std::vector<int64_t> wire_free_ns_;
+    std::vector<size_t> wire_bytes_;
     std::string abort_reason_;
     bool aborted_ = false;
     uint64_t next_message_ = 1;

@@ -21,6 +21,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "tests/support/allocation_counter.h"
+#include "tests/support/error_of.h"
 #include "tests/support/process_group.h"
 #include "tests/support/shared_instant.h"
 
@@ -29,6 +30,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing_support::error_of;
 using testing_support::ProcessGroup;
 using testing_support::RankOutcome;
 using testing_support::SharedInstant;
@@ -47,15 +49,6 @@ void run_buckets(Communicator& communicator, int count = 1'000'000) {
         first.wait();
         second.wait();
     }
-}
-
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
 }
 
 class CommunicatorFault : public testing::TestWithParam<std::string> {

@@ -18,6 +18,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "net/store.h"
+#include "tests/support/error_of.h"
 #include "tests/support/process_group.h"
 #include "tests/support/program.h"
 
@@ -26,6 +27,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing_support::error_of;
 using testing_support::ProcessGroup;
 using testing_support::RankOutcome;
 using testing_support::surrounding_mpi;
@@ -176,15 +178,6 @@ TEST_F(MpiRank, ARankOrWorldThatMpiDoesNotKnowIsRefused) {
     }
 }
 
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "no error";
-}
-
 TEST(ChooseMpi, GoesByTheLaunchersVariablesUnlessToldOtherwise) {
     const auto with = [](std::map<std::string, std::string> variables) {
         return [variables](const std::string& name) {
@@ -197,13 +190,14 @@ TEST(ChooseMpi, GoesByTheLaunchersVariablesUnlessToldOtherwise) {
     EXPECT_EQ(choose_mpi("auto", with({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})), "mpich");
     EXPECT_EQ(choose_mpi("auto", with({{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMI_RANK", "0"}})), "openmpi") << "mpirun inside of Slurm";
     EXPECT_EQ(choose_mpi("mpich", with({{"OMPI_COMM_WORLD_SIZE", "2"}})), "mpich");
-    EXPECT_THAT(error_of([&] { choose_mpi("auto", with({})); }), AllOf(HasSubstr("start it with mpirun"), HasSubstr("PMI_RANK")));
-    EXPECT_THAT(error_of([&] { choose_mpi("lam", with({})); }), HasSubstr("`lam` is unknown"));
+    EXPECT_THAT(error_of<ConfigError>([&] { choose_mpi("auto", with({})); }),
+                AllOf(HasSubstr("start it with mpirun"), HasSubstr("PMI_RANK")));
+    EXPECT_THAT(error_of<ConfigError>([&] { choose_mpi("lam", with({})); }), HasSubstr("`lam` is unknown"));
 }
 
 TEST(LoadMpi, AModuleThatIsNotThereIsNamedWithThePackageThatBringsIt) {
     setenv("LOCKSTEP_MODULES", "/nonexistent", 1);
-    const std::string text = error_of([] { load_mpi_module("no_such_mpi"); });
+    const std::string text = error_of<ConfigError>([] { load_mpi_module("no_such_mpi"); });
     unsetenv("LOCKSTEP_MODULES");
     EXPECT_THAT(text,
                 AllOf(HasSubstr("not built"), HasSubstr("liblockstep_mpi_no_such_mpi.so in /nonexistent, "), HasSubstr("-dev")));
@@ -213,7 +207,7 @@ TEST(LoadMpi, AFileThatIsNoModuleIsAnErrorThatNamesIt) {
     const test::TemporaryFolder folder;
     std::filesystem::copy_file("/proc/self/comm", folder / "liblockstep_mpi_other.so");
     setenv("LOCKSTEP_MODULES", folder.path().c_str(), 1);
-    const std::string text = error_of([] { load_mpi_module("other"); });
+    const std::string text = error_of<ConfigError>([] { load_mpi_module("other"); });
     unsetenv("LOCKSTEP_MODULES");
     EXPECT_THAT(text, AllOf(HasSubstr("cannot load"), HasSubstr("liblockstep_mpi_other.so")));
 }

@@ -55,6 +55,16 @@ TEST(Probe, FindsLatencyAndRateOfTheLink) {
     EXPECT_LE(2.0 * result.link.overhead_us, result.link.message_us() + 1e-9);
 }
 
+// As a connection does whose window has yet to grow: what counts is measured after that, also when there is time for one message
+// only.
+TEST(Probe, AConnectionThatBeginsSlowlyIsMeasuredAsTrainingWillHaveIt) {
+    MemoryNetworkOptions link = link_of(100'000, 5.0);
+    link.slow_bytes = 384 << 10;
+    link.slow_ns_per_byte = 100.0;
+    const ProbeResult result = probe_all(2, link, {.budget_ms = 40})[0];
+    EXPECT_LT(result.link.wire_ns_per_byte, 60.0);
+}
+
 TEST(Probe, GivesAllRanksOfAnyNumberTheSameAnswer) {
     for (const int ranks : {2, 3, 5, 8, 11}) {
         const std::vector<ProbeResult> results = probe_all(ranks, link_of(200'000, 1.0), {.budget_ms = 40});

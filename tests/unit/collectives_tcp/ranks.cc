@@ -19,15 +19,6 @@ World world_of(int rank, int size, const std::string& host) {
     return world;
 }
 
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
-}
-
 std::vector<std::string> TcpRanks::run(const std::function<std::string(const World&, Transport&)>& body) const {
     const auto store = make_memory_store();
     std::vector<std::string> texts(static_cast<size_t>(size));

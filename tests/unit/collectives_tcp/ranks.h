@@ -11,6 +11,7 @@
 #include "collectives/transport.h"
 #include "core/world.h"
 #include "net/store.h"
+#include "tests/support/error_of.h"
 
 namespace lockstep::testing_support {
 
@@ -27,7 +28,6 @@ struct TcpRanks {
 };
 
 World world_of(int rank, int size, const std::string& host = "127.0.0.1");
-std::string error_of(const std::function<void()>& action);  // "no error"
 
 // Calls progress() until all are complete.
 void complete(Transport& transport, std::initializer_list<const Transfer*> transfers);

@@ -248,6 +248,19 @@ private:
     size_t receive_count_ = 0;
 };
 
+// Runs a request to its end; how much was allocated meanwhile.
+int64_t allocations_of(ScheduleEngine& engine, EchoTransport& transport, const ScheduleRequest& request) {
+    const int64_t before = testing_support::heap_allocation_count();
+    const int handle = engine.start(request);
+    while (!engine.finished(handle)) {
+        engine.advance();
+        transport.progress(0);
+    }
+    engine.release(handle);
+    transport.forget_completed();
+    return testing_support::heap_allocation_count() - before;
+}
+
 TEST(ScheduleEngine, AnOperationThatHasRunBeforeAllocatesNothing) {
     EchoTransport transport;
     ScheduleEngine engine(transport, 0, everybody(2), {});
@@ -257,23 +270,36 @@ TEST(ScheduleEngine, AnOperationThatHasRunBeforeAllocatesNothing) {
         ScheduleRequest request =
             request_for({.algorithm = Algorithm::exchange}, {DataType::f32, wire}, data.data(), 200'000, sequence);
         request.stable = true;
-        const int64_t before = testing_support::heap_allocation_count();
-        const int handle = engine.start(request);
-        while (!engine.finished(handle)) {
-            engine.advance();
-            transport.progress(0);
-        }
-        engine.release(handle);
-        transport.forget_completed();
+        const int64_t allocations = allocations_of(engine, transport, request);
         expected *= 2.0F;
         EXPECT_EQ(data[199'999], expected);
-        return testing_support::heap_allocation_count() - before;
+        return allocations;
     };
     EXPECT_GT(repeat(DataType::f32, 1), 0);
     EXPECT_GT(repeat(DataType::bf16, 2), 0);
     for (uint64_t sequence = 3; sequence < 9; ++sequence) {
         EXPECT_EQ(repeat(sequence % 2 == 0 ? DataType::bf16 : DataType::f32, sequence), 0) << sequence;
     }
+}
+
+// Ever new sizes, as of a program that calls allreduce with what it has: what is kept for them has a bound; what has a stable
+// address stays, and is found again without an allocation.
+TEST(ScheduleEngine, NewSizesAreForgottenInTheEndAndAStableAddressAllocatesNothing) {
+    EchoTransport transport;
+    ScheduleEngine engine(transport, 0, everybody(2), {});
+    std::vector<float> data(4000, 0.0F);
+    uint64_t sequence = 0;
+    const auto run = [&](int64_t count, bool stable) {
+        ScheduleRequest request = request_for({.algorithm = Algorithm::exchange}, kFloats, data.data(), count, ++sequence);
+        request.stable = stable;
+        return allocations_of(engine, transport, request);
+    };
+    run(4000, true);
+    for (int64_t count = 1; count <= 500; ++count) run(count, false);
+    EXPECT_LE(engine.prepared_count(), 1 + ScheduleEngine::kMostIdleKept);
+    EXPECT_EQ(run(4000, true), 0) << "the stable one is still there";
+    EXPECT_EQ(run(500, false), 0) << "and so is the newest of the others";
+    EXPECT_GT(run(1, false), 0) << "the oldest was forgotten";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "core/files.h"
 #include "core/hash.h"
 #include "core/random.h"
+#include "tests/support/error_of.h"
 #include "tests/support/memory_transport.h"
 
 namespace lockstep {
@@ -26,21 +27,13 @@ using schedule::Collective;
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing_support::error_of;
 
 constexpr LinkModel kFast{.latency_us = 20, .overhead_us = 5, .wire_ns_per_byte = 0.35, .sum_ns_per_byte = 0.08};
 constexpr LinkModel kInside{.latency_us = 2, .overhead_us = 1, .wire_ns_per_byte = 0.1, .sum_ns_per_byte = 0.08};
 constexpr MeasuredLinks kLinks{.all = kFast, .node = kInside};
 constexpr RankLayout kEvenNodes{.rank_count = 16, .node_count = 4, .local_count = 4};
 constexpr RankLayout kUnevenNodes{.rank_count = 16, .node_count = 4, .local_count = 3, .keeps_rank_tree = false};
-
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "no error";
-}
 
 TEST(Tuning, AutomaticChoicesFollowTheRankTreeOnAnyNumberOfRanks) {
     for (int ranks = 2; ranks <= 40; ++ranks) {
@@ -81,7 +74,7 @@ TEST(Tuning, WhatIsNamedIsTakenWithItsNumbers) {
 
 TEST(Tuning, AnyWorldRefusesWhatIsNamedAndLeavesTheTree) {
     const auto refusal = [](const std::string& algorithm, int64_t radix, int ranks) {
-        return error_of(
+        return error_of<ConfigError>(
             [&] { check_plan_options({.algorithm = algorithm, .radix = radix, .order = SumOrder::of_any_world}, ranks); });
     };
     EXPECT_THAT(refusal("ring", 0, 4), AllOf(HasSubstr("any_world"), HasSubstr("ring"), HasSubstr("4 ranks")));
@@ -111,8 +104,9 @@ TEST(Tuning, TheWayThroughTheNodesIsChosenByTimeOnlyWhereItKeepsTheBits) {
     EXPECT_EQ(from(kEvenNodes, kLinks, {.algorithm = "tree"}), Tuning::kNever);
     EXPECT_EQ(from(kEvenNodes, kLinks, {.order = SumOrder::of_any_world}), predicted);
     EXPECT_EQ(from(kUnevenNodes, kLinks, {.order = SumOrder::of_any_world}), Tuning::kNever);
-    EXPECT_THAT(error_of([&] { from(kUnevenNodes, kLinks, {.algorithm = "hierarchical", .order = SumOrder::of_any_world}); }),
-                HasSubstr("any_world"));
+    EXPECT_THAT(
+        error_of<ConfigError>([&] { from(kUnevenNodes, kLinks, {.algorithm = "hierarchical", .order = SumOrder::of_any_world}); }),
+        HasSubstr("any_world"));
 }
 
 TEST(Tuning, NodesKeepTheTreeWhenTheyAreEqualPowersOfTwoInOrder) {

@@ -16,21 +16,14 @@
 #include "net/local_address.h"
 #include "net/open_files.h"
 #include "net/secrets.h"
+#include "tests/support/error_of.h"
 
 namespace lockstep {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return error.what();
-    }
-    return "no error";
-}
+using testing_support::error_of;
 
 std::string hex(const std::string& bytes) {
     std::string text;

@@ -16,20 +16,13 @@
 #include "net/socket.h"
 #include "net/store_greeting.h"
 #include "net/store_protocol.h"
+#include "tests/support/error_of.h"
 
 namespace lockstep {
 namespace {
 
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const CommError& error) {
-        return error.what();
-    }
-    return "no error";
-}
+using testing_support::error_of;
 
 double seconds_of(const std::function<void()>& action) {
     const int64_t start_ns = now_ns();
@@ -82,7 +75,7 @@ TEST_P(StoreContract, WaitReturnsAsSoonAsAnotherThreadSets) {
 
 TEST_P(StoreContract, WaitEndsAtItsTimeLimitNamingTheKey) {
     std::string message;
-    const double waited_s = seconds_of([&] { message = error_of([&] { store_->wait("never", 100); }); });
+    const double waited_s = seconds_of([&] { message = error_of<CommError>([&] { store_->wait("never", 100); }); });
     EXPECT_THAT(message, HasSubstr("`never`"));
     EXPECT_GE(waited_s, 0.09);
     EXPECT_LT(waited_s, 3.0);
@@ -93,7 +86,7 @@ TEST_P(StoreContract, AddCountsFromZeroAndRefusesText) {
     EXPECT_EQ(store_->add("count", -5), -2);
     EXPECT_EQ(store_->get("count"), "-2");
     store_->set("word", "seven");
-    EXPECT_THAT(error_of([&] { store_->add("word", 1); }), HasSubstr("add word"));
+    EXPECT_THAT(error_of<CommError>([&] { store_->add("word", 1); }), HasSubstr("add word"));
     EXPECT_EQ(store_->add("count", 1), -1) << "a refusal must leave the store usable";
 }
 
@@ -157,15 +150,15 @@ protected:
 };
 
 TEST_F(NetworkStore, RefusesAnotherJobWithAReason) {
-    EXPECT_THAT(error_of([&] { connect("stranger"); }), testing::AllOf(HasSubstr("`job`"), HasSubstr("`stranger`")));
+    EXPECT_THAT(error_of<CommError>([&] { connect("stranger"); }), testing::AllOf(HasSubstr("`job`"), HasSubstr("`stranger`")));
     expect_still_serving();
 }
 
 TEST_F(NetworkStore, NamesATakenPort) {
     const int port = server_->port();
-    EXPECT_THAT(error_of([&] { StoreServer::start({.bind_host = "127.0.0.1", .port = port, .job_id = "x"}); }),
+    EXPECT_THAT(error_of<CommError>([&] { StoreServer::start({.bind_host = "127.0.0.1", .port = port, .job_id = "x"}); }),
                 HasSubstr("port " + std::to_string(port) + " is in use"));
-    EXPECT_THAT(error_of([&] { StoreServer::start({.bind_host = "", .port = port, .job_id = "x"}); }),
+    EXPECT_THAT(error_of<CommError>([&] { StoreServer::start({.bind_host = "", .port = port, .job_id = "x"}); }),
                 HasSubstr("port " + std::to_string(port) + " is in use"));
 }
 
@@ -174,16 +167,17 @@ TEST_F(NetworkStore, NamesAnEndpointThatRefuses) {
     server_.reset();
     std::string message;
     const double waited_s = seconds_of([&] {
-        message = error_of([&] { connect_store({.host = "127.0.0.1", .port = port, .job_id = "job", .connect_timeout_ms = 300}); });
+        message = error_of<CommError>(
+            [&] { connect_store({.host = "127.0.0.1", .port = port, .job_id = "job", .connect_timeout_ms = 300}); });
     });
     EXPECT_THAT(message, HasSubstr("cannot reach 127.0.0.1:" + std::to_string(port) + ": refused for 0."));
     EXPECT_LT(waited_s, 3.0);
 }
 
 TEST_F(NetworkStore, NamesAHostThatDoesNotResolve) {
-    EXPECT_THAT(
-        error_of([&] { connect_store({.host = "no-such-host.invalid", .port = 1, .job_id = "job", .connect_timeout_ms = 50}); }),
-        HasSubstr("no-such-host.invalid:1"));
+    EXPECT_THAT(error_of<CommError>(
+                    [&] { connect_store({.host = "no-such-host.invalid", .port = 1, .job_id = "job", .connect_timeout_ms = 50}); }),
+                HasSubstr("no-such-host.invalid:1"));
 }
 
 TEST_F(NetworkStore, ClientsMayComeBeforeTheServer) {
@@ -213,7 +207,7 @@ TEST_F(NetworkStore, SaysWhenTheServerIsGone) {
     const auto store = connect();
     store->set("key", "value");
     server_.reset();
-    EXPECT_THAT(error_of([&] { store->get("key"); }), HasSubstr("localhost:"));
+    EXPECT_THAT(error_of<CommError>([&] { store->get("key"); }), HasSubstr("localhost:"));
 }
 
 TEST_F(NetworkStore, TheServerCanWaitUntilItsClientsHaveLeft) {
@@ -270,7 +264,8 @@ TEST_F(NetworkStore, AClientWithAnotherSecretOrNoneIsRefusedOnBothSides) {
         return connect_store({.port = guarded->port(), .job_id = "job", .secret = secret, .connect_timeout_ms = 2000});
     };
     for (const char* wrong : {"", "another secret"}) {
-        EXPECT_THAT(error_of([&] { connect_with(wrong); }), HasSubstr("does not know the job's secret; set LOCKSTEP_JOB_SECRET"));
+        EXPECT_THAT(error_of<CommError>([&] { connect_with(wrong); }),
+                    HasSubstr("does not know the job's secret; set LOCKSTEP_JOB_SECRET"));
     }
     EXPECT_EQ(guarded->strangers().count, 2);
     connect_with("the secret of this job")->set("key", "value");

@@ -10,19 +10,13 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "tests/unit/trainer/tiny_experiment.h"
 #include "trainer/replica.h"
 
 namespace lockstep {
 namespace {
 
-Experiment tiny_bn() {
-    Experiment experiment;
-    experiment.model.arch = "tiny_bn";
-    experiment.model.image_size = 12;
-    experiment.batch.per_replica = 2;
-    experiment.train.backend = "reference";
-    return experiment;
-}
+using testing_support::tiny_bn;
 
 class CheckpointLookTest : public ::testing::Test {
 protected:

@@ -13,21 +13,14 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/random.h"
+#include "tests/unit/trainer/tiny_experiment.h"
 #include "trainer/replica.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-
-Experiment tiny_bn() {
-    Experiment experiment;
-    experiment.model.arch = "tiny_bn";
-    experiment.model.image_size = 12;
-    experiment.batch.per_replica = 2;
-    experiment.train.backend = "reference";
-    return experiment;
-}
+using testing_support::tiny_bn;
 
 class CheckpointTest : public ::testing::Test {
 protected:
