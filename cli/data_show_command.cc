@@ -133,13 +133,13 @@ int show(const Arguments& arguments) {
     const int64_t count = std::min<int64_t>(arguments.count, std::ssize(order));
     std::string page = fmt::format(
         "<!doctype html><meta charset=\"utf-8\"><title>Epoch {0}</title><style>body{{font:13px "
-        "sans-serif}}figure{{display:inline-block;"
-        "vertical-align:top;margin:6px;max-width:240px;overflow-wrap:anywhere}}img{{image-rendering:pixelated}}</style>"
-        "<h1>The first {1} samples of epoch {0}</h1><p>{2}</p>\n",
-        arguments.epoch, count, escaped(source->description()));
+        "sans-serif}}main{{display:grid;gap:16px 12px;grid-template-columns:repeat(auto-fill,minmax({3}px,1fr))}}"
+        "figure{{margin:0;overflow-wrap:anywhere}}img{{image-rendering:pixelated}}</style>"
+        "<h1>The first {1} samples of epoch {0}</h1><p>{2}</p><main>\n",
+        arguments.epoch, count, escaped(source->description()), std::max(options.width, 200));
     Sheet sheet(*source, options);
     for (int64_t place = 0; place < count; ++place) page += sheet.cell(arguments.epoch, order[static_cast<size_t>(place)]);
-    write_file_atomically(arguments.out, page);
+    write_file_atomically(arguments.out, page + "</main>\n");
     fmt::print("{}: {} samples of epoch {}\n", arguments.out, count, arguments.epoch);
     return static_cast<int>(ExitCode::kDone);
 }

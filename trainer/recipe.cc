@@ -190,7 +190,7 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"train.precision", experiment.train.precision},
             {"data.train.pipeline", text_of(data.train.pipeline)},
             {"data.mean", text(data.mean)},
-            {"data.std", text(data.stddev)},
+            {"data.stddev", text(data.stddev)},
             {"data.decode", data.decode == "fast" ? "fast" : "exact"},  // full gives the pixels of exact
             {"data.apply_exif_orientation", text(data.apply_exif_orientation)},
             {"data.mixup", text(data.mixup)},
