@@ -119,7 +119,8 @@ struct Experiment {
         std::string fusion = "all";          // off | bn_relu | all
         std::string autotune = "heuristic";  // off | heuristic | measure
         bool exact_convolution = false;
-        std::string cache;  // folder; empty: the user's
+        std::string recompute = "off";  // off | norms
+        std::string cache;              // folder; empty: the user's
     } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo
