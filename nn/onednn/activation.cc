@@ -1,4 +1,8 @@
 // ReLU on its own, leaky ReLU, sigmoid and dropout.
+#include <functional>
+#include <numeric>
+
+#include "nn/onednn/kernels/sigmoid.h"
 #include "nn/onednn/op_plans.h"
 #include "nn/onednn/steps.h"
 
@@ -13,6 +17,23 @@ bool differentiates_from_result(dnnl::algorithm algorithm) {
     return algorithm == dnnl::algorithm::eltwise_relu_use_dst_for_bwd ||
            algorithm == dnnl::algorithm::eltwise_logistic_use_dst_for_bwd;
 }
+
+// Without padding, whose zeros a sigmoid would not keep.
+bool is_dense(const MemoryDesc& desc) {
+    const dnnl::memory::dims dims = desc.dims();
+    return physical_count(desc) == std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+
+class SigmoidStep final : public Step {
+public:
+    SigmoidStep(Value out, Value a) : out_(std::move(out)), a_(std::move(a)), count_(physical_count(out_.desc)) {}
+    void run(const RunContext& /*context*/) override { sigmoid(out_.operand(), a_.operand(), count_); }
+    std::string_view name() const override { return "sigmoid"; }
+
+private:
+    Value out_, a_;
+    int64_t count_;
+};
 
 class ActivationPlan final : public OpPlan {
 public:
@@ -29,7 +50,11 @@ public:
         forward_desc_ = {{phase, algorithm_, source.desc, alpha_, 0.0F}, Compiler::attributes(), compiler.library().engine};
         if (!differentiates_from_result(algorithm_)) compiler.keep(source);
         const Value result = compiler.may_overwrite(source) ? source : compiler.new_value(source.desc);
-        compiler.run<Forward>(forward_desc_, {{DNNL_ARG_SRC, source}, {DNNL_ARG_DST, result}});
+        if (algorithm_ == dnnl::algorithm::eltwise_logistic_use_dst_for_bwd && is_dense(source.desc)) {
+            compiler.add_step(std::make_unique<SigmoidStep>(result, source), {&result, &source});
+        } else {
+            compiler.run<Forward>(forward_desc_, {{DNNL_ARG_SRC, source}, {DNNL_ARG_DST, result}});
+        }
         if (differentiates_from_result(algorithm_)) compiler.keep(result);
         data_ = differentiates_from_result(algorithm_) ? result : source;
         compiler.set_output(op_, result);

@@ -141,7 +141,7 @@ void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape
 }
 
 void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands) {
-    add<WeightGradientStep>(compiler, shape, operands, winograd_weight_gradient_scratch(shape));
+    add<WeightGradientStep>(compiler, shape, operands, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
 }
 
 }  // namespace lockstep::onednn

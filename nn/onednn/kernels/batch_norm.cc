@@ -16,8 +16,9 @@ namespace {
 
 using norm_pieces::Piece;
 
-constexpr int64_t kPieceElements = 4096;      // 16 KiB in fp32: both sweeps of the statistics find it in the first-level cache
-constexpr int64_t kSmallestParallel = 16384;  // elements
+constexpr int64_t kPieceElements = 4096;  // 16 KiB in fp32: both sweeps of the statistics find it in the first-level cache
+constexpr int64_t kSmallestParallelBytes = 64 << 10;
+constexpr int64_t kCacheBytes = 16 << 20;                // less than most third-level caches
 constexpr int64_t kPastCachesBytes = int64_t{24} << 20;  // results larger than this leave the caches before they are read
 using Lanes = std::array<double, 16>;
 
@@ -67,15 +68,18 @@ uint8_t* bits_at(const uint8_t* mask, int64_t element) {
     return mask == nullptr ? nullptr : const_cast<uint8_t*>(mask) + element / 8;
 }
 
+int64_t tensor_bytes(const NormShape& shape) { return shape.element_count() * static_cast<int64_t>(bytes_per_element(shape.type)); }
+
 bool goes_past_caches(const NormShape& shape, const void* result) {
-    const int64_t bytes = shape.element_count() * static_cast<int64_t>(bytes_per_element(shape.type));
-    return bytes >= kPastCachesBytes && reinterpret_cast<uintptr_t>(result) % 64 == 0;
+    return tensor_bytes(shape) >= kPastCachesBytes && reinterpret_cast<uintptr_t>(result) % 64 == 0;
 }
 
-// sums(piece) for all pieces of a block, then finish(block), then results(piece): block after block where every thread has blocks
-// of its own, else all threads together in three rounds. The same work on the same pieces either way.
+// sums(piece) for all pieces of a block, then finish(block), then results(piece). Where all operands together fit a third-level
+// cache, each thread takes its part of the images, as other layers do: what it reads it has written itself, and cores that share no
+// cache need not send it each other. Else block after block, so that the second sweep finds the block in a cache, where every
+// thread has blocks of its own. The same work on the same pieces either way.
 template <typename Sums, typename Finish, typename Results>
-void two_sweeps(const Pieces& pieces, int64_t element_count, const Sums& sums, const Finish& finish, const Results& results) {
+void two_sweeps(const Pieces& pieces, int64_t operand_bytes, const Sums& sums, const Finish& finish, const Results& results) {
     const auto whole_blocks = [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
             const int64_t first = block * pieces.per_block(), last = first + pieces.per_block();
@@ -85,25 +89,32 @@ void two_sweeps(const Pieces& pieces, int64_t element_count, const Sums& sums, c
         }
         hwy::FlushStream();  // stores around the caches are seen by others from here on
     };
-    const int64_t threads = element_count < kSmallestParallel ? 1 : omp_get_max_threads();
+    const int64_t threads = operand_bytes < kSmallestParallelBytes ? 1 : omp_get_max_threads();
     if (threads == 1) {
         whole_blocks(0, pieces.blocks());
         return;
     }
-    if (pieces.blocks() % threads == 0 || pieces.blocks() >= 4 * threads) {
+    const bool has_own_blocks = pieces.blocks() % threads == 0 || pieces.blocks() >= 4 * threads;
+    if (has_own_blocks && (operand_bytes > kCacheBytes || pieces.per_block() < 4 * threads)) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
         whole_blocks(pieces.blocks() * omp_get_thread_num() / threads, pieces.blocks() * (omp_get_thread_num() + 1) / threads);
         return;
     }
 #pragma omp parallel num_threads(static_cast <int>(threads))
     {
-        const int64_t begin = pieces.count() * omp_get_thread_num() / threads;
-        const int64_t end = pieces.count() * (omp_get_thread_num() + 1) / threads;
-        for (int64_t piece = begin; piece < end; ++piece) sums(piece);
+        const int64_t begin = pieces.per_block() * omp_get_thread_num() / threads;
+        const int64_t end = pieces.per_block() * (omp_get_thread_num() + 1) / threads;
+        const auto own_pieces = [&](const auto& work) {
+            for (int64_t block = 0; block < pieces.blocks(); ++block) {
+                const int64_t first = block * pieces.per_block();
+                for (int64_t piece = first + begin; piece < first + end; ++piece) work(piece);
+            }
+        };
+        own_pieces(sums);
 #pragma omp barrier
         for (int64_t block = omp_get_thread_num(); block < pieces.blocks(); block += threads) finish(block);
 #pragma omp barrier
-        for (int64_t piece = begin; piece < end; ++piece) results(piece);
+        own_pieces(results);
         hwy::FlushStream();
     }
 }
@@ -199,7 +210,7 @@ void norm_forward(const NormShape& shape, const NormForward& forward) {
         }
     };
     two_sweeps(
-        pieces, shape.element_count(),
+        pieces, tensor_bytes(shape),
         [&](int64_t index) {
             if (!forward.again) norm_pieces::statistics(piece_of(index));
         },
@@ -251,7 +262,7 @@ void norm_backward(const NormShape& shape, const NormBackward& backward) {
         }
     };
     two_sweeps(
-        pieces, shape.element_count(), [&](int64_t index) { norm_pieces::reduce(piece_of(index)); }, finish,
+        pieces, tensor_bytes(shape), [&](int64_t index) { norm_pieces::reduce(piece_of(index)); }, finish,
         [&](int64_t index) { norm_pieces::differentiate(piece_of(index)); });
 }
 

@@ -2,7 +2,10 @@
 // guard.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "nn/onednn/kernels/batch_norm_pieces.h"
 #include "nn/onednn/kernels/elements_targets.h"
@@ -14,8 +17,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using onednn::HWY_NAMESPACE::Bf16;
 using onednn::HWY_NAMESPACE::F32;
+using onednn::HWY_NAMESPACE::kMinusLog2E;
 using onednn::HWY_NAMESPACE::kPlain;
-using onednn::HWY_NAMESPACE::Sigmoid;
+using onednn::HWY_NAMESPACE::SigmoidOfPowers;
 using onednn::HWY_NAMESPACE::Tag;
 
 template <class D>
@@ -25,11 +29,23 @@ HWY_INLINE hn::Mask<D> LoadBits(D tag, const uint8_t* bits) {
     return hn::LoadMaskBits(tag, bytes);
 }
 
-template <class D>
-HWY_INLINE void StoreBits(D tag, hn::Mask<D> mask, uint8_t* bits) {
-    uint8_t bytes[8];
-    hn::StoreMaskBits(tag, mask, bytes);
-    for (size_t byte = 0; byte < hn::MaxLanes(tag) / 8; ++byte) bits[byte] = bytes[byte];
+// A bit for each value above zero, of the same channels of kCount pixels.
+template <size_t kBlock, size_t kCount, class D>
+HWY_INLINE void StoreSigns(D tag, const hn::Vec<D> (&values)[kCount], uint8_t* bits) {
+    constexpr size_t kLanes = hn::MaxLanes(D());
+    using OfPixel = std::conditional_t<kLanes == 16, uint16_t, uint8_t>;
+    OfPixel signs[kCount];
+    for (size_t i = 0; i < kCount; ++i) {
+        hn::StoreMaskBits(tag, hn::Gt(values[i], hn::Zero(tag)), reinterpret_cast<uint8_t*>(&signs[i]));
+    }
+    if constexpr (kLanes == kBlock && kCount == 4) {  // they lie side by side: one store takes a fifth off the time of four
+        using Together = std::conditional_t<kLanes == 16, uint64_t, uint32_t>;
+        Together together = 0;
+        for (size_t i = 0; i < kCount; ++i) together |= static_cast<Together>(signs[i]) << (i * kLanes);
+        std::memcpy(bits, &together, sizeof together);
+    } else {
+        for (size_t i = 0; i < kCount; ++i) std::memcpy(bits + i * kBlock / 8, &signs[i], sizeof signs[i]);
+    }
 }
 
 // What stands around the batch norm, as a type of its own.
@@ -64,6 +80,7 @@ HWY_INLINE void ForEachVector(const Work& work) {
 template <class Element, size_t kBlock>
 HWY_NOINLINE void StatisticsOf(const Piece& piece) {
     const auto* source = static_cast<const typename Element::Stored*>(piece.source);
+    const auto* next = source + (piece.planes == 1 ? piece.pixels * piece.block : piece.planes * piece.plane_stride);
     ForEachVector<Element, kBlock>([&](auto tag, size_t lane) HWY_ATTR __attribute__((always_inline)) {
         using V = hn::Vec<decltype(tag)>;
         V a0 = hn::Zero(tag), a1 = a0, a2 = a0, a3 = a0;
@@ -77,6 +94,7 @@ HWY_NOINLINE void StatisticsOf(const Piece& piece) {
         ForEachPixel(
             piece, [&](int64_t element, int way) HWY_ATTR __attribute__((always_inline)) {
                 V& sum = way == 0 ? a0 : way == 1 ? a1 : way == 2 ? a2 : a3;
+                if (way % 2 == 0) hwy::Prefetch(next + element + lane);
                 const V distance = hn::Sub(Element::Load(tag, source + element + lane), mean);
                 sum = hn::MulAdd(distance, distance, sum);
             });
@@ -85,31 +103,48 @@ HWY_NOINLINE void StatisticsOf(const Piece& piece) {
     });
 }
 
-template <class Element, size_t kBlock, Form kForm>
-HWY_NOINLINE void NormaliseOf(const Piece& piece) {
+// Normalises kPixels pixels from element `at` on, of one vector of channels. A sigmoid's gain and shift lead to powers of 2.
+template <class Element, size_t kBlock, Form kForm, size_t kPixels, class D, class V = hn::Vec<D>>
+HWY_INLINE void NormalisePixels(D tag, const Piece& piece, size_t at, V mean, V gain, V shift) {
     using Stored = typename Element::Stored;
-    const auto* source = static_cast<const Stored*>(piece.source);
-    const auto* addend = static_cast<const Stored*>(piece.other);
-    auto* result = static_cast<Stored*>(piece.result);
-    uint8_t* const bits = piece.mask;
-    const bool past_caches = piece.past_caches;
+    const auto* source = static_cast<const Stored*>(piece.source) + at;
+    const auto* addend = static_cast<const Stored*>(piece.other) + at;
+    auto* result = static_cast<Stored*>(piece.result) + at;
+    V values[kPixels];
+    for (size_t i = 0; i < kPixels; ++i) {
+        values[i] = hn::MulAdd(hn::Sub(Element::Load(tag, source + i * kBlock), mean), gain, shift);
+        if constexpr (HasOther(kForm)) values[i] = hn::Add(values[i], Element::Load(tag, addend + i * kBlock));
+    }
+    if constexpr (HasMask(kForm)) {
+        StoreSigns<kBlock>(tag, values, piece.mask + at / 8);
+        for (V& value : values) value = hn::IfThenZeroElse(hn::Lt(value, hn::Zero(tag)), value);  // a NaN must not be hidden
+    }
+    if constexpr (kForm == Form::kSigmoid) {
+        hwy::Prefetch(source + 1024);  // 3 % in tensors that no cache holds
+        SigmoidOfPowers<kPixels>(tag, values);
+    }
+    for (size_t i = 0; i < kPixels; ++i) Element::Store(tag, values[i], result + i * kBlock, piece.past_caches);
+}
+
+template <class Element, size_t kBlock, Form kForm>
+HWY_NOINLINE void NormaliseOf(const Piece& piece_given) {
+    constexpr size_t kPixels = kForm == Form::kSigmoid ? 2 : 4;  // at a time
+    const Piece piece = piece_given;                             // a copy that no store can change
     ForEachVector<Element, kBlock>([&](auto tag, size_t lane) HWY_ATTR __attribute__((always_inline)) {
+        const auto factor = hn::Set(tag, kForm == Form::kSigmoid ? kMinusLog2E : 1.0F);
         const auto mean = hn::LoadU(tag, piece.mean + lane);
-        const auto gain = hn::LoadU(tag, piece.gain + lane);
-        const auto shift = hn::LoadU(tag, piece.shift + lane);
-        const auto zero = hn::Zero(tag);
-        ForEachPixel(
-            piece, [&](int64_t element, int /*way*/) HWY_ATTR __attribute__((always_inline)) {
-                const int64_t at = element + static_cast<int64_t>(lane);
-                auto value = hn::MulAdd(hn::Sub(Element::Load(tag, source + at), mean), gain, shift);
-                if constexpr (HasOther(kForm)) value = hn::Add(value, Element::Load(tag, addend + at));
-                if constexpr (HasMask(kForm)) {
-                    StoreBits(tag, hn::Gt(value, zero), bits + at / 8);
-                    value = hn::IfThenZeroElse(hn::Lt(value, zero), value);  // a NaN must not be hidden
-                }
-                if constexpr (kForm == Form::kSigmoid) value = Sigmoid(tag, value);
-                Element::Store(tag, value, result + at, past_caches);
-            });
+        const auto gain = hn::Mul(factor, hn::LoadU(tag, piece.gain + lane));
+        const auto shift = hn::Mul(factor, hn::LoadU(tag, piece.shift + lane));
+        for (int64_t plane = 0; plane < piece.planes; ++plane) {
+            size_t at = static_cast<size_t>(plane * piece.plane_stride) + lane;
+            auto left = static_cast<size_t>(piece.pixels);
+            for (; left >= kPixels; left -= kPixels, at += kPixels * kBlock) {
+                NormalisePixels<Element, kBlock, kForm, kPixels>(tag, piece, at, mean, gain, shift);
+            }
+            for (; left > 0; --left, at += kBlock) {
+                NormalisePixels<Element, kBlock, kForm, 1>(tag, piece, at, mean, gain, shift);
+            }
+        }
     });
 }
 

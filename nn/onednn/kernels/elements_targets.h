@@ -56,32 +56,38 @@ template <size_t kBlock>
 using Tag = hn::CappedTag<float, kBlock>;
 constexpr bool kPlain = HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR || hn::MaxLanes(hn::ScalableTag<float>()) < 8;
 
-// 1 / (1 + e^-x), within a few units of the last place. Below -87 the smallest normal results stand for smaller ones. NaN stays
-// NaN.
+// 1 / (1 + 2^t) in place of each of kCount values t; with t = -x log2(e) the sigmoid of x. Relative errors are some 4e-7, and
+// |x| 2^-23 more where t was rounded. Below 2^-126 the smallest normal results stand for smaller ones. NaN stays NaN.
 //
-// e^-x = 2^n 2^f with n the whole number next to -x log2(e) and f the rest, 2^f by a polynomial of degree 6 (the coefficients of
-// Cephes' exp2f). The reciprocal is the processor's estimate of 12 bits after one step of Newton's.
-template <class D>
-HWY_INLINE hn::Vec<D> Sigmoid(D tag, hn::Vec<D> x) {
+// 2^t = 2^n 2^f with n the whole number next to t and f the rest; 2^f by a polynomial of degree 5, 1 at 0 and else with the least
+// largest relative error over -1/2...1/2 (1e-7). The reciprocal is the processor's estimate of 12 bits after one step of Newton's.
+// The values take each step side by side: one after the other, each would wait for its own results.
+template <size_t kCount, class D>
+HWY_INLINE void SigmoidOfPowers(D tag, hn::Vec<D> (&t)[kCount]) {
+    using V = hn::Vec<D>;
     const hn::RebindToSigned<D> int_tag;
     const auto constant = [tag](float value) HWY_ATTR { return hn::Set(tag, value); };
-    const auto exponent = hn::Max(hn::Min(hn::Neg(x), constant(87.0F)), constant(-87.0F));
-    const auto rounder = constant(12582912.0F);  // 1.5 * 2^23: what is added to it is rounded to a whole number, in its low bits
-    const auto shifted = hn::MulAdd(exponent, constant(1.44269502F), rounder);
-    const auto whole = hn::Sub(shifted, rounder);
-    const auto rest = hn::MulAdd(exponent, constant(1.92596299e-8F), hn::MulSub(exponent, constant(1.44269502F), whole));
-    auto power = hn::MulAdd(constant(1.535336188e-4F), rest, constant(1.339887440e-3F));
-    power = hn::MulAdd(power, rest, constant(9.618437357e-3F));
-    power = hn::MulAdd(power, rest, constant(5.550332471e-2F));
-    power = hn::MulAdd(power, rest, constant(2.402264791e-1F));
-    power = hn::MulAdd(power, rest, constant(6.931472028e-1F));
-    power = hn::MulAdd(power, rest, constant(1.0F));
-    power = hn::BitCast(tag, hn::Add(hn::BitCast(int_tag, power), hn::ShiftLeft<23>(hn::BitCast(int_tag, shifted))));
-    const auto divisor = hn::Add(power, constant(1.0F));
-    const auto estimate = hn::ApproximateReciprocal(divisor);
-    const auto y = hn::MulAdd(estimate, hn::NegMulAdd(divisor, estimate, constant(1.0F)), estimate);
-    return hn::IfThenElse(hn::IsNaN(x), x, y);
+    // What is added to 1.5 * 2^23 is rounded to a whole number, in the low bits; with 127 these are the exponent's bits of 2^n.
+    const V rounder = constant(12582912.0F + 127.0F);
+    V scale[kCount], square[kCount], power[kCount];
+    // The second operand is the result of x86's minimum and maximum if either is no number.
+    for (V& value : t) value = hn::Max(constant(-126.0F), hn::Min(constant(126.0F), value));
+    for (size_t i = 0; i < kCount; ++i) scale[i] = hn::Add(t[i], rounder);
+    for (size_t i = 0; i < kCount; ++i) t[i] = hn::Sub(t[i], hn::Sub(scale[i], rounder));
+    for (size_t i = 0; i < kCount; ++i) square[i] = hn::Mul(t[i], t[i]);
+    for (size_t i = 0; i < kCount; ++i) power[i] = hn::MulAdd(t[i], constant(1.326471451e-3F), constant(9.671509266e-3F));
+    for (size_t i = 0; i < kCount; ++i) {
+        power[i] = hn::MulAdd(power[i], square[i], hn::MulAdd(t[i], constant(5.550733581e-2F), constant(2.402224243e-1F)));
+    }
+    for (size_t i = 0; i < kCount; ++i) {
+        power[i] = hn::MulAdd(power[i], square[i], hn::MulAdd(t[i], constant(6.931470037e-1F), constant(1.0F)));
+    }
+    for (size_t i = 0; i < kCount; ++i) scale[i] = hn::BitCast(tag, hn::ShiftLeft<23>(hn::BitCast(int_tag, scale[i])));
+    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(power[i], scale[i], constant(1.0F));  // the divisor
+    for (size_t i = 0; i < kCount; ++i) power[i] = hn::ApproximateReciprocal(t[i]);
+    for (size_t i = 0; i < kCount; ++i) t[i] = hn::MulAdd(power[i], hn::NegMulAdd(t[i], power[i], constant(1.0F)), power[i]);
 }
+constexpr float kMinusLog2E = -1.44269504F;
 
 }  // namespace lockstep::onednn::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -54,8 +54,10 @@ Pooling::Axis Pooling::axis_of(const PoolAxis& axis) const {
 }
 
 template <typename Work>  // work(plane, row)
-void Pooling::for_each_line(int64_t lines_per_plane, int64_t width, const Work& work) const {
-    const int64_t smallest = std::max<int64_t>(1, kSmallestPieceElements / (width * shape_.block));
+void Pooling::for_each_line(int64_t lines_per_plane, const Work& work) const {
+    const int64_t plane_elements =
+        std::max(shape_.rows.input * shape_.columns.input, shape_.rows.output * shape_.columns.output) * shape_.block;
+    const int64_t smallest = std::max<int64_t>(1, kSmallestPieceElements * lines_per_plane / plane_elements);
     parallel_ranges(
         shape_.planes * lines_per_plane, smallest,
         [&](int64_t line, int64_t end) {
@@ -82,7 +84,8 @@ Line Pooling::forward_line(int64_t plane, int64_t row, const void* source, void*
             .place_per_column = 1,
             .place_per_pixel = -columns.stride,
             .row_quotients = rows_.quotients.data() + row,
-            .column_quotients = columns_.quotients.data()};
+            .column_quotients = columns_.quotients.data(),
+            .past_caches = goes_past_caches(shape_, rows.output * columns.output, result)};
 }
 
 // An input row of one plane, from the output rows whose windows cover it.
@@ -108,7 +111,7 @@ Line Pooling::backward_line(int64_t plane, int64_t row, const void* gradient, vo
 
 void Pooling::max_forward(const void* source, void* result, uint8_t* winners) const {
     check(winners == nullptr || shape_.rows.kernel * shape_.columns.kernel <= kLargestWindow, "a winner's place fits a byte");
-    for_each_line(shape_.rows.output, shape_.columns.output, [&](int64_t plane, int64_t row) {
+    for_each_line(shape_.rows.output, [&](int64_t plane, int64_t row) {
         Line line = forward_line(plane, row, source, result);
         if (winners != nullptr) {
             line.winners = winners + (plane * shape_.rows.output + row) * shape_.columns.output * shape_.block;
@@ -118,7 +121,7 @@ void Pooling::max_forward(const void* source, void* result, uint8_t* winners) co
 }
 
 void Pooling::max_backward(const void* gradient, const uint8_t* winners, void* source_gradient) const {
-    for_each_line(shape_.rows.input, shape_.columns.input, [&](int64_t plane, int64_t row) {
+    for_each_line(shape_.rows.input, [&](int64_t plane, int64_t row) {
         Line line = backward_line(plane, row, gradient, source_gradient);
         line.source_winners = winners + plane * shape_.rows.output * shape_.columns.output * shape_.block;
         pool_lines::max_backward(line);
@@ -126,12 +129,12 @@ void Pooling::max_backward(const void* gradient, const uint8_t* winners, void* s
 }
 
 void Pooling::average_forward(const void* source, void* result) const {
-    for_each_line(shape_.rows.output, shape_.columns.output,
+    for_each_line(shape_.rows.output,
                   [&](int64_t plane, int64_t row) { pool_lines::average_forward(forward_line(plane, row, source, result)); });
 }
 
 void Pooling::average_backward(const void* gradient, void* source_gradient) const {
-    for_each_line(shape_.rows.input, shape_.columns.input, [&](int64_t plane, int64_t row) {
+    for_each_line(shape_.rows.input, [&](int64_t plane, int64_t row) {
         pool_lines::average_backward(backward_line(plane, row, gradient, source_gradient));
     });
 }

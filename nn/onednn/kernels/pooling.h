@@ -54,7 +54,7 @@ private:
     };
     Axis axis_of(const PoolAxis& axis) const;
     template <typename Work>
-    void for_each_line(int64_t lines_per_plane, int64_t width, const Work& work) const;
+    void for_each_line(int64_t lines_per_plane, const Work& work) const;
     pool_lines::Line forward_line(int64_t plane, int64_t row, const void* source, void* result) const;
     pool_lines::Line backward_line(int64_t plane, int64_t row, const void* gradient, void* source_gradient) const;
 

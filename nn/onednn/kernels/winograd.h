@@ -26,7 +26,7 @@ bool winograd_runs_here(int64_t block);
 // Floats of scratch memory, 64-byte aligned, for `threads` threads.
 size_t winograd_forward_scratch(const WinogradShape& shape, int threads);
 size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads);
-size_t winograd_weight_gradient_scratch(const WinogradShape& shape);
+size_t winograd_weight_gradient_scratch(const WinogradShape& shape, int threads);
 
 // Tensors: source (images, in_blocks, height, width, block), result and its gradient (images, out_blocks, out_height, out_width,
 // block), weights (out_blocks, in_blocks, kernel, kernel, block of in, block of out), scale and bias (out_blocks * block).

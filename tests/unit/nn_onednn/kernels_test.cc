@@ -1,4 +1,5 @@
 // The element-wise and loss kernels against loops that say the same in one line.
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "nn/onednn/kernels/elementwise.h"
 #include "nn/onednn/kernels/loss.h"
 #include "nn/onednn/kernels/pad_shortcut.h"
+#include "nn/onednn/kernels/sigmoid.h"
 
 namespace lockstep::onednn {
 namespace {
@@ -64,6 +66,21 @@ TEST_P(Elementwise, MayWriteOverItsInput) {
     EXPECT_EQ(a, expected);
 }
 
+// Its relative error: some rounding and a polynomial's 1e-7, and what rounding x to a power of two adds.
+TEST_P(Elementwise, SigmoidIsNearThePlainOne) {
+    const size_t count = GetParam();
+    std::vector<float> a = random_values(count, 4), fast(count), slow(count);
+    for (float& x : a) x *= 20.0F;
+    sigmoid(f32(fast), f32(a), static_cast<int64_t>(count));
+    plain::sigmoid(f32(slow), f32(a), 0, static_cast<int64_t>(count));
+    for (size_t i = 0; i < count; ++i) {
+        const float error = 4e-7F + std::abs(a[i]) * std::ldexp(1.0F, -23);
+        ASSERT_NEAR(fast[i], slow[i], error * slow[i] + 1.3e-38F) << "of " << a[i];
+    }
+    sigmoid(f32(a), f32(a), static_cast<int64_t>(count));
+    EXPECT_EQ(a, fast);
+}
+
 INSTANTIATE_TEST_SUITE_P(Counts, Elementwise, ::testing::Values(0, 1, 7, 64, 1000, 16384 * 3 + 5));
 
 TEST(ElementwiseBf16, RoundsToNearestEvenAndKeepsNan) {
@@ -88,6 +105,31 @@ TEST(ElementwiseBf16, BackwardOfReluKeepsOrDropsWholeValues) {
     EXPECT_EQ(bf16_value(out[0]), 3.5F);
     EXPECT_EQ(bf16_value(out[1]), 0.0F);
     EXPECT_EQ(bf16_value(out[2]), 1.0F);
+}
+
+TEST(Sigmoid, SaturatesAndKeepsNan) {
+    for (size_t place = 0; place < 17; ++place) {
+        std::vector<float> a(17, 1e30F), out(17);
+        a[place] = std::bit_cast<float>(0x7FC00001U);  // a NaN with something in its low bits
+        a[(place + 1) % 17] = -INFINITY;
+        sigmoid(f32(out), f32(a), 17);
+        for (size_t i = 0; i < 17; ++i) {
+            if (i == place) {
+                ASSERT_TRUE(std::isnan(out[i]));
+            } else {
+                ASSERT_NEAR(out[i], i == (place + 1) % 17 ? 0.0F : 1.0F, 1e-6F);
+            }
+        }
+    }
+}
+
+TEST(Sigmoid, InBf16IsTheRoundedPlainOne) {
+    std::vector<uint16_t> a(1000), fast(1000), slow(1000);
+    RandomStream random(7, "kernels");
+    for (uint16_t& bits : a) bits = bf16_bits(4.0F * random.normal());
+    sigmoid({fast.data(), DataType::bf16}, {a.data(), DataType::bf16}, 1000);
+    plain::sigmoid({slow.data(), DataType::bf16}, {a.data(), DataType::bf16}, 0, 1000);
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_LE(std::abs(fast[i] - slow[i]), 1) << bf16_value(a[i]);  // a tie may fall apart
 }
 
 TEST(ElementwiseNan, ReluOfASumDoesNotHideNan) {

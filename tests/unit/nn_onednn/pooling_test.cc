@@ -216,6 +216,39 @@ TEST(PoolingNan, WinsOverAllNumbersAndLessThanNothingIsANumber) {
     }
 }
 
+// In the middle of a map too, where windows are whole; infinities of both signs in one window are no NaN.
+TEST(PoolingNan, AndInfinitiesAreTakenAsTheDefinitionSays) {
+    const PoolShape shape{.planes = 1, .rows = axis(13, 3, 2, 1, false), .columns = axis(15, 3, 2, 1, false)};
+    const Twin twin(shape);
+    Stored input = Stored::random(DataType::f32, static_cast<size_t>(13 * 15 * 8), 7);
+    RandomStream random(8, "pooling");
+    for (size_t i = 0; i < input.wide.size(); ++i) {
+        const uint64_t kind = random.below(20);
+        if (kind == 0) input.put(i, NAN);
+        if (kind == 1 || kind == 2) input.put(i, kind == 1 ? INFINITY : -INFINITY);
+    }
+    Stored result(DataType::f32, static_cast<size_t>(shape.output_count()));
+    std::vector<uint8_t> winners(static_cast<size_t>(shape.output_count()));
+    const Pooling pooling(shape);
+    pooling.max_forward(input.data(), result.data(), winners.data());
+    Stored ones(DataType::f32, result.wide.size()), back(DataType::f32, input.wide.size());
+    std::fill(ones.wide.begin(), ones.wide.end(), 1.0F);
+    pooling.max_backward(ones.data(), winners.data(), back.data());
+    for (int64_t channel = 0; channel < 8; ++channel) {
+        const std::vector<int64_t> taken = twin.winners(input, 0, channel);
+        std::vector<float> expected(13 * 15);
+        for (size_t out = 0; out < taken.size(); ++out) {
+            const float value = input.get(twin.input_place(0, taken[out], channel));
+            const float actual = result.get(twin.output_place(0, static_cast<int64_t>(out), channel));
+            ASSERT_TRUE(actual == value || (std::isnan(actual) && std::isnan(value))) << actual << " instead of " << value;
+            expected[static_cast<size_t>(taken[out])] += 1.0F;
+        }
+        for (size_t in = 0; in < expected.size(); ++in) {
+            ASSERT_EQ(back.get(twin.input_place(0, static_cast<int64_t>(in), channel)), expected[in]);
+        }
+    }
+}
+
 // The loops that this processor would not run.
 TEST(PoolingLines, PlainOnesSayTheSame) {
     constexpr int64_t kBlock = 16, kHeight = 5, kWidth = 7;

@@ -39,6 +39,7 @@ std::vector<WinogradCase> cases() {
         {"FiveNoPad", {.images = 2, .in_blocks = 3, .out_blocks = 1, .height = 8, .width = 9, .kernel = 5, .pad = 0}},
         {"FiveWidePad", {.images = 1, .in_blocks = 1, .out_blocks = 2, .height = 5, .width = 3, .kernel = 5, .pad = 4}},
         {"FiveManyTiles", {.images = 4, .in_blocks = 1, .out_blocks = 1, .height = 33, .width = 29, .kernel = 5, .pad = 1}},
+        {"FiveInShares", {.images = 10, .in_blocks = 2, .out_blocks = 1, .height = 33, .width = 29, .kernel = 5, .pad = 1}},
         {"ManyTiles", {.images = 5, .in_blocks = 1, .out_blocks = 1, .height = 41, .width = 38}},
     };
 }
@@ -60,7 +61,7 @@ protected:
         gradient = noise(static_cast<size_t>(shape.images * out() * shape.out_height() * shape.out_width()), "gradient");
         scratch_memory =
             pool.allocate(sizeof(float) * std::max({winograd_forward_scratch(shape, 3), winograd_source_gradient_scratch(shape, 3),
-                                                    winograd_weight_gradient_scratch(shape)}));
+                                                    winograd_weight_gradient_scratch(shape, 3)}));
         scratch = reinterpret_cast<float*>(scratch_memory.bytes().data());
         std::fill_n(scratch, scratch_memory.byte_count() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
     }
