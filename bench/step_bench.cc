@@ -70,6 +70,7 @@ StepBenchResult run_step_bench(const StepBenchOptions& options) {
                                             .fusion = options.fusion,
                                             .autotune = options.autotune,
                                             .exact_convolution = options.exact_convolution,
+                                            .recompute = options.recompute,
                                             .plain_between_ops = options.plain_between_ops,
                                             .share_memory = options.share_memory},
                                 .batch = options.batch,

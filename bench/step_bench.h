@@ -19,6 +19,7 @@ struct StepBenchOptions {
     Fusion fusion = Fusion::all;
     Autotune autotune = Autotune::heuristic;
     bool exact_convolution = false;
+    Recompute recompute = Recompute::off;
     Phase phase = Phase::training;                        // evaluation: forward with running statistics, nothing else
     bool plain_between_ops = false, share_memory = true;  // as in BackendOptions
     int64_t image_size = 0;                               // 0: the model's usual one

@@ -52,6 +52,8 @@ void add_step(CLI::App& parent, Action& chosen) {
     const std::map<std::string, Autotune> autotunes{
         {"off", Autotune::off}, {"heuristic", Autotune::heuristic}, {"measure", Autotune::measure}};
     step->add_option("--autotune", options.autotune, "compute.autotune: off, heuristic or measure")->transform(one_of(autotunes));
+    const std::map<std::string, Recompute> recomputes{{"off", Recompute::off}, {"norms", Recompute::norms}};
+    step->add_option("--recompute", options.recompute, "compute.recompute: off or norms")->transform(one_of(recomputes));
     step->add_flag("--exact", options.exact_convolution, "compute.exact_convolution: no Winograd");
     step->add_flag_callback(
         "--inference", [&options] { options.phase = Phase::evaluation; },

@@ -40,7 +40,7 @@ Json to_json(const CheckpointSummary& summary) {
         json["damage"] = summary.damage;
         return json;
     }
-    json["epoch"] = summary.manifest.epoch();
+    json["epoch"] = summary.manifest.epoch;
     json["world_size"] = summary.manifest.world_size;
     json["metrics"] = summary.manifest.metrics;
     return json;
@@ -56,7 +56,7 @@ void print_table(const std::vector<CheckpointSummary>& all, const std::string& m
     for (const CheckpointSummary& each : all) {
         const bool sound = each.damage.empty();
         fmt::print("{:>10} {:>9} {:>10.2f}  {:<20}  {:>9}  {}{}\n", each.step,
-                   sound ? fmt::format("{:.2f}", each.manifest.epoch()) : "-", megabytes(each.bytes), each.written,
+                   sound ? fmt::format("{:.2f}", each.manifest.epoch) : "-", megabytes(each.bytes), each.written,
                    metric_text(each, metric), each.path.string(), each.is_best ? "  <- best" : "");
         if (!sound) fmt::print("{:>10} damaged: {}\n", "", each.damage);
     }
@@ -128,7 +128,7 @@ int show(const Arguments& arguments) {
         return 0;
     }
     fmt::print("{}: step {} of {}, epoch {:.2f}, {} classes, made on {} ranks\n", path.string(), manifest.step,
-               manifest.total_steps, manifest.epoch(), manifest.num_classes, manifest.world_size);
+               manifest.total_steps, manifest.epoch, manifest.num_classes, manifest.world_size);
     for (const auto& [key, value] : manifest.metrics) fmt::print("  {} {:.6g}\n", key, value);
     for (const auto& [key, value] : manifest.result_keys) fmt::print("  {} {}\n", key, value);
     fmt::print("{:<22} {:<40} {:>5} {:<18} {:>12} {:>12}\n", "file", "tensor", "type", "shape", "norm", "largest");

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/nearest.h"
+#include "launch/error_file.h"
 
 namespace {
 
@@ -66,23 +67,29 @@ int run_main(int argc, char** argv) {
     return chosen();
 }
 
+// On the screen and, for a launcher, in the error file it asked for.
+int fail(const std::string& message, lockstep::ExitCode code) {
+    lockstep::log::write_error(message);
+    lockstep::write_error_file(message);
+    return static_cast<int>(code);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+    using lockstep::ExitCode;
     try {
         return run_main(argc, argv);
     } catch (const lockstep::Error& error) {
-        lockstep::log::write_error(error.what());
-        return static_cast<int>(error.exit_code());
+        return fail(error.what(), error.exit_code());
     } catch (const std::bad_alloc&) {
-        lockstep::log::write_error("out of memory; use a smaller batch or network, or raise the memory limit (ulimit -v, cgroup)");
-        return static_cast<int>(lockstep::ExitCode::kEnvironment);
+        return fail("out of memory; use a smaller batch or network, or raise the memory limit (ulimit -v, cgroup)",
+                    ExitCode::kEnvironment);
     } catch (const std::system_error& error) {  // threads and files that the machine refuses
-        lockstep::log::write_error(
-            fmt::format("the system refused: {}; check memory and the limits of processes and files (ulimit -a)", error.what()));
-        return static_cast<int>(lockstep::ExitCode::kEnvironment);
+        return fail(
+            fmt::format("the system refused: {}; check memory and the limits of processes and files (ulimit -a)", error.what()),
+            ExitCode::kEnvironment);
     } catch (const std::exception& error) {
-        lockstep::log::write_error(std::string("internal: ") + error.what());
-        return static_cast<int>(lockstep::ExitCode::kInternal);
+        return fail(std::string("internal: ") + error.what(), ExitCode::kInternal);
     }
 }

@@ -28,7 +28,7 @@ struct TimeArguments {
     std::vector<std::string> overrides;
     int batch = 0, threads = 0, iterations = 0;  // 0: the usual
     Phase phase = Phase::training;
-    std::string fusion, autotune;  // empty: as configured
+    std::string fusion, autotune, recompute;  // empty: as configured
     bool exact = false, caffe = false, memory = false, json = false;
 };
 
@@ -70,6 +70,7 @@ bench::LayerTimesOptions options_of(const TimeArguments& arguments) {
     if (arguments.batch > 0) options.step.batch = arguments.batch;
     if (!arguments.fusion.empty()) options.step.compute.fusion = fusion_named(arguments.fusion);
     if (!arguments.autotune.empty()) options.step.compute.autotune = autotune_named(arguments.autotune);
+    if (!arguments.recompute.empty()) options.step.compute.recompute = recompute_named(arguments.recompute);
     if (arguments.exact) options.step.compute.exact_convolution = true;
     options.step.phase = arguments.phase;
     options.iterations = arguments.iterations > 0 ? arguments.iterations : arguments.caffe ? kCaffesIterations : kUsualIterations;
@@ -119,6 +120,8 @@ void add_time(CLI::App& app, Action& chosen) {
         ->check(CLI::IsMember({"off", "bn_relu", "all"}));
     command->add_option("--autotune", arguments->autotune, "compute.autotune: off, heuristic or measure")
         ->check(CLI::IsMember({"off", "heuristic", "measure"}));
+    command->add_option("--recompute", arguments->recompute, "compute.recompute: off or norms")
+        ->check(CLI::IsMember({"off", "norms"}));
     command->add_flag("--exact", arguments->exact, "compute.exact_convolution: no Winograd");
     command->add_flag("--caffe", arguments->caffe, "Measure and print as Caffe's time does: averages, no update");
     command->add_flag("--memory", arguments->memory, "Also print the memory plan: every buffer, its life and what it shares");

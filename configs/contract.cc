@@ -23,6 +23,7 @@ public:
         check_data();
         check_batch();
         check_any_world();
+        check_elastic();
         check_sharded();
         check_warmup();
         check_drops();
@@ -82,6 +83,29 @@ private:
                  fmt::format("any_world needs exact sums, and comm.wire {} rounds them where the number of ranks says; set "
                              "comm.wire=fp32",
                              experiment_.comm.wire));
+        }
+    }
+
+    // With another batch a step is another share of an epoch: what is told in steps would be another length of training.
+    void check_elastic() const {
+        if (!experiment_.elastic.scales()) return;
+        if (experiment_.run.any_world()) {
+            fail("elastic.batch",
+                 "scale changes the result with the number of ranks, and run.reproducible any_world promises that "
+                 "it does not; set elastic.batch=keep or run.reproducible=same_world");
+        }
+        const auto require_epochs = [this](const std::string& name, const Duration& duration) {
+            if (duration.unit == Duration::Unit::epochs || duration.amount == 0) return;
+            fail(name,
+                 fmt::format("found {}; allowed with elastic.batch scale: epochs, such as 5ep, since a step is not always the "
+                             "same number of images; or set elastic.batch=keep",
+                             format_duration(duration)));
+        };
+        require_epochs("train.duration", experiment_.train.duration);
+        require_epochs("lr.warmup", experiment_.lr.warmup);
+        const bool drops = experiment_.lr.schedule == "step" || experiment_.lr.schedule == "multistep";
+        for (const Duration& at : experiment_.lr.at) {
+            if (drops) require_epochs("lr.at", at);
         }
     }
 

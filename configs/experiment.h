@@ -76,6 +76,10 @@ struct Experiment {
         int64_t global = 256;
         int64_t per_replica = 32;  // size of a virtual worker (micro-batch)
     } batch;
+    struct Elastic {
+        std::string batch = "keep";  // keep | scale
+        bool scales() const { return batch == "scale"; }
+    } elastic;
     struct Optim {
         std::string name = "sgd";
         double momentum = 0.9;
@@ -116,7 +120,8 @@ struct Experiment {
         std::string fusion = "all";          // off | bn_relu | all
         std::string autotune = "heuristic";  // off | heuristic | measure
         bool exact_convolution = false;
-        std::string cache;  // folder; empty: the user's
+        std::string recompute = "off";  // off | norms
+        std::string cache;              // folder; empty: the user's
     } compute;
     struct Comm {
         std::string backend = "auto";  // auto | native | tcp | mpi | gloo

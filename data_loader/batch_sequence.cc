@@ -20,13 +20,13 @@ bool TrainSequence::next(BatchAssignment& assignment, std::span<int64_t> samples
     for (; step_ < plan_.stop_step; ++step_, worker_ = -1) {
         const int64_t epoch = step_ / sampler_.steps_per_epoch();
         const int64_t step_in_epoch = step_ % sampler_.steps_per_epoch();
-        const WorkerRange mine = sampler_.workers_of_rank(step_in_epoch, plan_.rank, plan_.world_size);
+        const WorkerRange mine = sampler_.workers_of_rank(step_, plan_.rank, plan_.world_size);
         worker_ = worker_ < 0 ? mine.first : worker_ + 1;
         if (worker_ >= mine.last) continue;
-        const int64_t count = sampler_.samples_in_worker(step_in_epoch, worker_);
+        const int64_t count = sampler_.samples_in_worker(step_, worker_);
         assignment = {epoch, step_in_epoch, worker_, static_cast<int>(count)};
         const std::span<const int64_t> order = order_.get(epoch);
-        const auto first = static_cast<size_t>(sampler_.position(step_in_epoch, worker_));
+        const auto first = static_cast<size_t>(sampler_.position(step_, worker_));
         std::copy_n(order.begin() + static_cast<ptrdiff_t>(first), count, samples.begin());
         return true;
     }

@@ -11,9 +11,9 @@
 
 namespace lockstep {
 
-WorkerRange Sampler::workers_of_rank(int64_t step_in_epoch, int rank, int world_size) const {
+WorkerRange Sampler::workers_of_rank(int64_t step, int rank, int world_size) const {
     check(world_size > 0 && rank >= 0 && rank < world_size, "workers_of_rank: rank outside the world");
-    const int64_t present = workers_in_step(step_in_epoch);
+    const int64_t present = workers_in_step(step);
     const int64_t dealt = options_.fixed_places ? workers_in_full_step() : present;
     // The first ranks take one more when the division leaves a rest.
     const int64_t each = dealt / world_size;
@@ -45,17 +45,20 @@ int64_t Sampler::samples_used_per_epoch() const {
     return options_.keep_remainder ? options_.sample_count : steps_per_epoch() * options_.batch_global;
 }
 
-int64_t Sampler::samples_in_step(int64_t step_in_epoch) const {
-    return std::clamp<int64_t>(samples_used_per_epoch() - step_in_epoch * options_.batch_global, 0, options_.batch_global);
+int64_t Sampler::samples_in_step(int64_t step) const {
+    const int64_t begin = step % steps_per_epoch() * options_.batch_global;
+    return std::clamp<int64_t>(samples_used_per_epoch() - begin, 0, options_.batch_global) - missing_in(step);
 }
 
-int64_t Sampler::workers_in_step(int64_t step_in_epoch) const {
-    return (samples_in_step(step_in_epoch) + options_.per_replica - 1) / options_.per_replica;
+int64_t Sampler::workers_in_step(int64_t step) const {
+    return (samples_in_step(step) + options_.per_replica - 1) / options_.per_replica;
 }
 
-int64_t Sampler::samples_in_worker(int64_t step_in_epoch, int64_t worker) const {
-    return std::clamp<int64_t>(samples_in_step(step_in_epoch) - worker * options_.per_replica, 0, options_.per_replica);
+int64_t Sampler::samples_in_worker(int64_t step, int64_t worker) const {
+    return std::clamp<int64_t>(samples_in_step(step) - worker * options_.per_replica, 0, options_.per_replica);
 }
+
+DataPlace Sampler::place_before(int64_t step) const { return {.epoch = step / steps_per_epoch(), .samples = position(step, 0)}; }
 
 std::vector<int64_t> Sampler::permutation(int64_t epoch) const {
     std::vector<int64_t> order(static_cast<size_t>(options_.sample_count));
@@ -71,8 +74,18 @@ void Sampler::permutation(int64_t epoch, std::span<int64_t> order) const {
     for (size_t last = order.size(); last > 1; --last) std::swap(order[last - 1], order[random.below(last)]);
 }
 
-int64_t Sampler::position(int64_t step_in_epoch, int64_t worker) const {
-    return step_in_epoch * options_.batch_global + worker * options_.per_replica;
+int64_t Sampler::position(int64_t step, int64_t worker) const {
+    return step % steps_per_epoch() * options_.batch_global + missing_in(step) + worker * options_.per_replica;
+}
+
+int64_t continue_from(const DataPlace& place, SamplerOptions& options) {
+    options.short_step = options.used_before = 0;
+    const Sampler sampler(options);
+    const int64_t first = place.epoch * sampler.steps_per_epoch();
+    if (place.samples >= sampler.samples_used_per_epoch()) return first + sampler.steps_per_epoch();
+    options.short_step = first + place.samples / options.batch_global;
+    options.used_before = place.samples % options.batch_global;
+    return options.short_step;
 }
 
 }  // namespace lockstep

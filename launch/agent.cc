@@ -18,8 +18,8 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/host.h"
-#include "launch/rank_environment.h"
 #include "launch/rank_group.h"
+#include "launch/rank_plans.h"
 #include "launch/signal_reader.h"
 #include "net/local_address.h"
 #include "net/open_files.h"
@@ -34,6 +34,7 @@ constexpr size_t kSpareFiles = 24;        // of the stores, signals, and a start
 constexpr double kPatience_s = 2;         // a failed rank's peers have it to end by themselves, and again until KILL
 constexpr double kHurriedPatience_s = 1;  // when they are to start again
 constexpr double kFarewell_s = 2;         // without ranks, for the others' answer to a request to end
+constexpr int64_t kScreenMs = 2'000;      // for the last lines, when the screen's reader stands still
 constexpr double kSchedulerMargin_s = 2;  // before the scheduler's own KILL
 
 std::string hex(std::string_view bytes) {
@@ -50,9 +51,9 @@ public:
           made_up_id_(fmt::format("{}-{}", static_cast<int64_t>(wall_clock_s()), getpid())),
           host_(host_name()),
           signals_(with_child(options.signals)),
-          secret_(job_secret_from_environment()),
-          cores_(bind_ranks(options.binding, options.nproc_per_node)) {
-        if (secret_.empty() && options.max_nodes == 1) secret_ = made_up_secret_ = hex(random_bytes(32));
+          own_secret_(job_secret_from_environment()),
+          made_up_secret_(own_secret_.empty() && options.max_nodes == 1 ? hex(random_bytes(32)) : ""),
+          plans_(options, made_up_secret_) {
         make_room();
     }
 
@@ -70,6 +71,7 @@ public:
         link_->post({.kind = AgentEvent::Kind::left});
         link_->wait_until_sent(500);
         link_.reset();
+        for (Screen* screen : screens()) screen->flush_within(kScreenMs);
         return *code_;
     }
 
@@ -80,7 +82,6 @@ private:
     }
 
     bool is_elastic() const { return options_.min_nodes != options_.max_nodes; }
-    bool this_machine_only() const { return options_.max_nodes == 1 || is_loopback_name(options_.endpoint_host); }
 
     // Two pipes and two logs per rank, clients of the store, and what is open for a moment at a start.
     void make_room() const {
@@ -94,15 +95,16 @@ private:
         const std::string run_id = options_.run_id.empty() ? (options_.max_nodes == 1 ? made_up_id_ : "none") : options_.run_id;
         std::string address = options_.local_addr;
         if (address.empty())
-            address = this_machine_only() ? "127.0.0.1" : local_address_towards(options_.endpoint_host, options_.endpoint_port);
+            address =
+                options_.this_machine_only() ? "127.0.0.1" : local_address_towards(options_.endpoint_host, options_.endpoint_port);
         link_ = std::make_unique<AgentLink>(
             AgentLinkOptions{.host = options_.endpoint_host,
                              .port = options_.endpoint_port,
                              .port_option = options_.port_option,
                              .hosting = options_.hosting,
-                             .this_machine_only = this_machine_only(),
+                             .this_machine_only = options_.this_machine_only(),
                              .run_id = run_id,
-                             .secret = secret_,
+                             .secret = own_secret_.empty() ? made_up_secret_ : own_secret_,
                              .keep_alive_s = options_.keep_alive_s,
                              .coordination = {.min_nodes = options_.min_nodes,
                                               .max_nodes = options_.max_nodes,
@@ -128,16 +130,20 @@ private:
     void wait_for_events() {
         std::vector<pollfd> watched{{signals_.descriptor(), POLLIN, 0}, {link_->descriptor(), POLLIN, 0}};
         if (group_) group_->append_to(watched);
+        for (const Screen* screen : screens()) screen->append_to(watched);
         int64_t timeout_ns = static_cast<int64_t>(1e9 * options_.monitor_interval_s);
         if (group_ && group_->next_due_ns()) timeout_ns = std::min(timeout_ns, *group_->next_due_ns() - now_ns());
         poll(watched.data(), watched.size(), static_cast<int>(std::max<int64_t>(timeout_ns, 0) / 1'000'000 + 1));
+        for (Screen* screen : screens()) screen->flush();
         if (group_) group_->forward_output();
         if (const auto stranger = link_->news_of_strangers()) {
             say(fmt::format("a stranger was turned away ({}); further ones are not told", *stranger));
         }
     }
 
-    void say(const std::string& text) { stderr_.write_line("lockstep run: " + text); }
+    std::array<Screen*, 2> screens() { return {&plans_.output_screen(), &plans_.error_screen()}; }
+
+    void say(const std::string& text) { plans_.error_screen().write_line("lockstep run: " + text); }
 
     void obey_signals() {
         for (int signal = signals_.next(); signal != 0; signal = signals_.next()) {
@@ -238,7 +244,7 @@ private:
     }
 
     void show(const std::vector<std::string>& lines) {
-        for (const std::string& line : lines) stderr_.write_line(line);
+        for (const std::string& line : lines) plans_.error_screen().write_line(line);
     }
 
     void leave_with(int code, const std::vector<std::string>& lines) {
@@ -262,37 +268,8 @@ private:
             if (link_->is_host()) say(text);
         }
         for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {
-            group_->start_rank(options_.command, plan_rank(decision, *mine, local_rank));
+            group_->start_rank(options_.command, plans_.plan(decision, *mine, local_rank, link_->store_port()));
         }
-    }
-
-    RankPlan plan_rank(const Decision& decision, const RoundMember& mine, int local_rank) {
-        const int rank = mine.first_rank + local_rank;
-        const auto index = static_cast<size_t>(local_rank);
-        const RankCores* const cores = index < cores_.size() ? &cores_[index] : nullptr;
-        const ShownStreams shown = index < options_.shown.size() ? options_.shown[index] : ShownStreams{};
-        const std::string prefix = fmt::format("[{}{}]: ", options_.role, rank);
-        RankPlan plan{.rank = rank,
-                      .environment = rank_environment({.round = decision,
-                                                       .member = mine,
-                                                       .local_rank = local_rank,
-                                                       .store_host = this_machine_only() ? "127.0.0.1" : options_.endpoint_host,
-                                                       .store_port = link_->store_port(),
-                                                       .secret = made_up_secret_,
-                                                       .role = options_.role,
-                                                       .max_restarts = options_.max_restarts,
-                                                       .cores = cores}),
-                      .processors = cores != nullptr ? cores->processors : std::vector<int>(),
-                      .output = {.prefix = prefix, .screen = shown.output ? &stdout_ : nullptr},
-                      .error = {.prefix = prefix, .screen = shown.error ? &stderr_ : nullptr}};
-        if (options_.log_dir.empty()) return plan;
-        const fs::path folder =
-            fs::path(options_.log_dir) / decision.run_name / fmt::format("{}", decision.round) / fmt::format("{}", rank);
-        make_directories(folder);
-        plan.log_folder = folder.string();
-        plan.output.log = folder / "stdout.log";
-        plan.error.log = folder / "stderr.log";
-        return plan;
     }
 
     // The run is out of reach: first the ranks end, then this agent tries to join again, or leaves.
@@ -322,9 +299,8 @@ private:
     const AgentOptions& options_;
     const std::string identity_, made_up_id_, host_;
     SignalReader signals_;  // before the link, whose threads inherit the blocked signals
-    std::string secret_, made_up_secret_;
-    const std::vector<RankCores> cores_;
-    Screen stdout_{STDOUT_FILENO}, stderr_{STDERR_FILENO};
+    const std::string own_secret_, made_up_secret_;
+    RankPlans plans_;
     std::unique_ptr<AgentLink> link_;
     std::unique_ptr<RankGroup> group_;  // of the present round, or of the last
     bool reported_ = false;             // all its ranks have ended and the others know it
@@ -356,6 +332,8 @@ void check_options(const AgentOptions& options) {
 }
 
 }  // namespace
+
+bool AgentOptions::this_machine_only() const { return max_nodes == 1 || is_loopback_name(endpoint_host); }
 
 std::vector<int> AgentOptions::default_signals() { return {SIGINT, SIGTERM, SIGHUP, SIGQUIT}; }
 

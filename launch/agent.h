@@ -44,6 +44,8 @@ struct AgentOptions {
     bool own_program = false;          // `lockstep` itself, whose exit codes are known
     std::vector<std::string> command;  // program and arguments of one rank
 
+    bool this_machine_only() const;  // all ranks are on this machine
+
     static std::vector<int> default_signals();
 };
 

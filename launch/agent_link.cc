@@ -39,7 +39,7 @@ AgentLink::AgentLink(const AgentLinkOptions& options)
         throw DeviceError(fmt::format("no event descriptor for the launcher: {}; raise the limit of open files (ulimit -n)",
                                       std::strerror(errno)));
     }
-    receiver_ = std::thread([this] { receive(); });
+    receiver_ = std::thread([this] { guard(&AgentLink::receive); });
 }
 
 AgentLink::~AgentLink() {
@@ -106,31 +106,41 @@ void AgentLink::end_with(End end) {
     signal_ready();
 }
 
-void AgentLink::receive() {
+// What ends a thread ends the link, with the reason, and never the process: the ranks are then ended in order.
+void AgentLink::guard(void (AgentLink::*work)()) {
     block_signals();
-    const Deadline deadline = Deadline::after_ms(static_cast<int64_t>(1000 * options_.coordination.join_timeout_s));
-    std::string reason;
     try {
-        while (!try_to_join(reason)) {
-            if (leaving_) return;
-            if (deadline.expired()) {
-                return end_with(
-                    {.reason = fmt::format("cannot join the run at {} within {:.0f} s: {}", endpoint_text(options_.host, port_),
-                                           options_.coordination.join_timeout_s, reason),
-                     .is_final = true,
-                     .code = static_cast<int>(ExitCode::kPeerLost)});
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
-        }
-        sender_ = std::thread([this] { send(); });
-        follow_decisions();
+        (this->*work)();
     } catch (const StoreRefused& error) {
         end_with({.reason = error.what(), .is_final = true, .code = static_cast<int>(ExitCode::kConfig)});
     } catch (const CommError& error) {
         end_with({.reason = error.what()});
     } catch (const Error& error) {
         end_with({.reason = error.what(), .is_final = true, .code = static_cast<int>(error.exit_code())});
+    } catch (const std::exception& error) {  // no memory, no thread
+        end_with({.reason = fmt::format("the launcher cannot go on: {}; check memory and the limits of processes (ulimit -a)",
+                                        error.what()),
+                  .is_final = true,
+                  .code = static_cast<int>(ExitCode::kEnvironment)});
     }
+}
+
+void AgentLink::receive() {
+    const Deadline deadline = Deadline::after_ms(static_cast<int64_t>(1000 * options_.coordination.join_timeout_s));
+    std::string reason;
+    while (!try_to_join(reason)) {
+        if (leaving_) return;
+        if (deadline.expired()) {
+            return end_with(
+                {.reason = fmt::format("cannot join the run at {} within {:.0f} s: {}", endpoint_text(options_.host, port_),
+                                       options_.coordination.join_timeout_s, reason),
+                 .is_final = true,
+                 .code = static_cast<int>(ExitCode::kPeerLost)});
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(kPauseMs));
+    }
+    sender_ = std::thread([this] { guard(&AgentLink::send); });
+    follow_decisions();
 }
 
 // Serves the store where it may and nobody does yet; then enters. False, with a reason: not now.
@@ -226,7 +236,6 @@ bool AgentLink::is_refused_there() const {
 
 // Events as they come, and in between a sign of life.
 void AgentLink::send() {
-    block_signals();
     const auto keep_alive = std::chrono::duration<double>(options_.keep_alive_s);
     for (int64_t beat = 0; !leaving_; ++beat) {
         std::optional<AgentEvent> event;

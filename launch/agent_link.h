@@ -67,6 +67,7 @@ public:
     std::optional<std::string> news_of_strangers();
 
 private:
+    void guard(void (AgentLink::*work)());
     void receive();
     bool try_to_join(std::string& reason);
     bool may_host() const;

@@ -1,5 +1,6 @@
 #include "launch/agent_messages.h"
 
+#include <algorithm>
 #include <bit>
 
 #include <fmt/format.h>
@@ -49,6 +50,8 @@ void describe(Way& way, std::string& text) {
     way.field(text);
 }
 
+constexpr int64_t kOldestNs = int64_t{10} * 365 * 86'400 * 1'000'000'000;  // what a stranger calls older is as old as this
+
 // Times travel as ages, since the clocks of two nodes have nothing in common.
 template <typename Way>
 void describe(Way& way, RankEnd& end) {
@@ -63,8 +66,9 @@ void describe(Way& way, RankEnd& end) {
     way.field(end.stopped_by_agent);
     way.field(end.step);
     way.field(end.log);
+    way.field(end.error);
     way.list(end.last_lines);
-    end.ended_ns = now_ns() - age_ns;
+    end.ended_ns = now_ns() - std::clamp<int64_t>(age_ns, 0, kOldestNs);
 }
 
 template <typename Way>

@@ -21,6 +21,8 @@ constexpr int64_t kReachMs = 2000;  // for a node that does not answer
 std::string facts_key(int rank) { return fmt::format("preflight/facts/{}", rank); }
 std::string port_key(int node) { return fmt::format("preflight/port/{}", node); }
 std::string pairs_key(int node) { return fmt::format("preflight/pairs/{}", node); }
+// With which the server of a node proves that it is that one: at 127.0.0.1 each node meets its own.
+std::string proof_key(const World& world, int node) { return fmt::format("{}/{}", world.job_id, node); }
 constexpr const char* kVerdictKey = "preflight/verdict";
 
 // What each node's first rank does: it answers the others and asks them, all after it in turn first, so that not all ask one node.
@@ -31,7 +33,7 @@ std::vector<NodePair> reach_the_others(const World& world, Store& store, const s
         const int other = (world.node + step) % world.node_count;
         const int port = std::stoi(store.wait(port_key(other), timeout_ms));
         const auto& theirs = addresses[static_cast<size_t>(other)];
-        if (!theirs.empty()) pairs.push_back(reach(world.node, other, theirs, port, world.job_id, kReachMs));
+        if (!theirs.empty()) pairs.push_back(reach(world.node, other, theirs, port, proof_key(world, other), kReachMs));
     }
     return pairs;
 }
@@ -73,7 +75,7 @@ Preflight run_preflight(const World& world, Store& store, const MachineQuestions
     const bool speaks_for_node = world.local_rank == 0;
     std::unique_ptr<ReachabilityServer> server;  // until the verdict: by then all have asked
     if (speaks_for_node && world.node_count > 1) {
-        server = ReachabilityServer::start(world.job_id);
+        server = ReachabilityServer::start(proof_key(world, world.node));
         store.set(port_key(world.node), fmt::format("{}", server->port()));
     }
     store.set(facts_key(world.rank), to_json(machine_facts(world, questions)));

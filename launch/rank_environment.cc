@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "launch/child_process.h"
+#include "launch/error_file.h"
 
 namespace lockstep {
 
@@ -38,7 +39,8 @@ std::vector<std::string> rank_environment(const RankPlace& place) {
                                                                {"TORCHELASTIC_RESTART_COUNT", text(place.round.restart_count)},
                                                                {"TORCHELASTIC_MAX_RESTARTS", text(place.max_restarts)},
                                                                {"TORCHELASTIC_RUN_ID", place.round.run_name},
-                                                               {"TORCHELASTIC_USE_AGENT_STORE", "False"}};
+                                                               {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                               {kErrorFileVariable, place.error_file}};
     if (!place.secret.empty()) variables.emplace_back("LOCKSTEP_JOB_SECRET", place.secret);
     if (place.cores != nullptr) {
         variables.emplace_back("LOCKSTEP_MASK_RANK", text(place.cores->rank_here));

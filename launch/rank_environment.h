@@ -18,6 +18,7 @@ struct RankPlace {
     std::string secret;  // when the launcher made it up; empty: the environment has it, or there is none
     std::string role;
     int max_restarts = 0;
+    std::string error_file;            // where the rank says why it failed; empty: nowhere
     const RankCores* cores = nullptr;  // null: not bound
 };
 

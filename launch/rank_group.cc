@@ -3,30 +3,40 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "launch/error_file.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr int64_t kDrainMs = 500;  // for output after the last rank has ended
+constexpr int64_t kDrainMs = 500;   // for output after the last rank has ended
+constexpr int64_t kKillMs = 5'000;  // for the kernel to end a rank
 
 }  // namespace
 
 RankGroup::~RankGroup() {
     signal_all(SIGKILL);
+    // One that hangs in the system (a file server that is gone) dies when that lets go of it, or never: this launcher does not
+    // wait.
+    const Deadline deadline = Deadline::after_ms(kKillMs);
     for (const auto& rank : ranks_) {
-        if (rank->running) waitpid(rank->end.pid, nullptr, 0);
+        while (rank->running && waitpid(rank->end.pid, nullptr, WNOHANG) == 0 && !deadline.expired()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
     }
 }
 
 void RankGroup::start_rank(const std::vector<std::string>& command, const RankPlan& plan) {
     auto rank = std::make_unique<Rank>();
     rank->end = {.rank = plan.rank, .host = host_, .log = plan.log_folder};
+    rank->error_file = plan.error_file;
     try {
         ChildProcess child = start_child(command, plan.environment, plan.processors);
         rank->end.pid = child.pid;
@@ -60,11 +70,15 @@ std::vector<RankStream*> RankGroup::streams() const {
 }
 
 void RankGroup::append_to(std::vector<pollfd>& watched) const {
-    for (const RankStream* stream : streams()) watched.push_back({stream->pipe().descriptor(), POLLIN, 0});
+    for (const RankStream* stream : streams()) {
+        if (stream->is_readable()) watched.push_back({stream->pipe().descriptor(), POLLIN, 0});
+    }
 }
 
 void RankGroup::forward_output() {
-    for (RankStream* stream : streams()) stream->forward_available();
+    for (RankStream* stream : streams()) {
+        if (stream->is_readable()) stream->forward_available();
+    }
 }
 
 std::vector<RankEnd> RankGroup::reap() {
@@ -91,6 +105,7 @@ void RankGroup::note_end(Rank& rank, int code, int status) const {
         rank.end.signal = status;
         rank.end.core_dumped = code == CLD_DUMPED;
     }
+    if (is_failure(rank.end)) rank.end.error = read_error_file(rank.error_file);
 }
 
 void RankGroup::signal_all(int number) const {
@@ -130,9 +145,9 @@ void RankGroup::drain() {
     const Deadline deadline = Deadline::after_ms(kDrainMs);
     for (std::vector<RankStream*> open = streams(); !open.empty() && !deadline.expired(); open = streams()) {
         std::vector<pollfd> watched;
-        append_to(watched);
+        for (const RankStream* stream : open) watched.push_back({stream->pipe().descriptor(), POLLIN, 0});
         poll(watched.data(), watched.size(), static_cast<int>(deadline.remaining_ms()) + 1);
-        forward_output();
+        for (RankStream* stream : open) stream->forward_available();  // also when the screen is behind: last words are kept
     }
     for (RankStream* stream : streams()) stream->close();
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,8 @@ struct RankPlan {
     std::vector<std::string> environment;
     std::vector<int> processors;  // it may run on; empty: on all
     RankStreamOptions output, error;
-    std::string log_folder;  // named in the table; empty: none
+    std::string log_folder;            // named in the table; empty: none
+    std::filesystem::path error_file;  // where it may say why it failed; empty: nowhere
 };
 
 class RankGroup {
@@ -36,7 +38,7 @@ public:
     void start_rank(const std::vector<std::string>& command, const RankPlan& plan);
 
     bool any_running() const;
-    void append_to(std::vector<pollfd>& watched) const;  // the open streams
+    void append_to(std::vector<pollfd>& watched) const;  // the streams that can be read
     void forward_output();
 
     // Notes the ranks that have ended, and returns those that failed.
@@ -63,6 +65,7 @@ private:
         bool running = true;
         std::unique_ptr<RankStream> output, error;  // null: it never started
         std::vector<std::string> last_words;        // why not
+        std::filesystem::path error_file;
     };
     std::vector<RankStream*> streams() const;
     void note_end(Rank& rank, int code, int status) const;

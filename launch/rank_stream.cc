@@ -1,6 +1,5 @@
 #include "launch/rank_stream.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,21 +17,6 @@ namespace {
 constexpr size_t kKeptLines = 8;  // for the closing lines
 
 }  // namespace
-
-void Screen::write_line(std::string line) {
-    line += '\n';
-    for (size_t sent = 0; !gone_ && sent < line.size();) {
-        const ssize_t written = write(descriptor_, line.data() + sent, line.size() - sent);
-        if (written >= 0) {
-            sent += static_cast<size_t>(written);
-        } else if (errno == EAGAIN) {
-            pollfd ready{descriptor_, POLLOUT, 0};
-            poll(&ready, 1, 1000);
-        } else if (errno != EINTR) {
-            gone_ = true;
-        }
-    }
-}
 
 int64_t step_named_in(std::string_view line) {
     constexpr std::string_view kWord = "step ";

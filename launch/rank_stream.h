@@ -9,19 +9,9 @@
 
 #include "launch/child_process.h"
 #include "launch/line_splitter.h"
+#include "launch/screen.h"
 
 namespace lockstep {
-
-// One whole line in one write wherever the system allows it. A screen that is gone is forgotten.
-class Screen {
-public:
-    explicit Screen(int descriptor) : descriptor_(descriptor) {}
-    void write_line(std::string line);
-
-private:
-    int descriptor_;
-    bool gone_ = false;
-};
 
 struct RankStreamOptions {
     std::string prefix;         // of each line on the screen
@@ -38,6 +28,8 @@ public:
     const std::deque<std::string>& last_lines() const { return last_lines_; }
     int64_t last_step() const { return last_step_; }  // -1: none was named
 
+    // Nothing is read while the screen is behind: the rank then waits when its pipe is full, as it would at the screen itself.
+    bool is_readable() const { return pipe_.is_open() && (screen_ == nullptr || !screen_->is_behind()); }
     void forward_available();
     void close();
 

@@ -1,7 +1,10 @@
 #include "launch/verdict.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <ranges>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -72,6 +75,18 @@ int code_without_failure(const std::vector<RankEnd>& ends, int request) {
     return request != 0 ? static_cast<int>(ExitCode::kTerminated) : 0;
 }
 
+// Line by line; none when its output ends with the same.
+std::vector<std::string> words_of_error_file(const RankEnd& end) {
+    std::vector<std::string> lines;
+    std::istringstream text(end.error);
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    const bool shown = !lines.empty() && std::ranges::any_of(end.last_lines, [&](const std::string& last) {
+        return last.find(lines.front()) != std::string::npos;
+    });
+    if (shown) lines.clear();
+    return lines;
+}
+
 }  // namespace
 
 bool is_failure(const RankEnd& end) {
@@ -116,7 +131,12 @@ std::vector<std::string> closing_lines(const std::vector<RankEnd>& ends, const V
                                     end.log.empty() ? "" : "  " + end.log, &end == &root ? "  <- first" : ""));
     }
     lines.push_back(fmt::format("rank {} failed first ({} pid {}): {}", root.rank, root.host, root.pid, describe_end(root)));
-    if (root.last_lines.empty()) lines.emplace_back("it wrote nothing");
+    if (const std::vector<std::string> said = words_of_error_file(root); !said.empty()) {
+        lines.push_back(fmt::format("its error file: {}", said.front()));
+        for (const std::string& line : said | std::views::drop(1)) lines.push_back("  " + line);
+    } else if (root.last_lines.empty()) {
+        lines.emplace_back("it wrote nothing");
+    }
     for (const std::string& line : root.last_lines) lines.push_back(fmt::format("[{}]: {}", root.rank, line));
     return lines;
 }

@@ -19,6 +19,7 @@ struct RankEnd {
     int64_t ended_ns = 0;
     int64_t step = -1;                    // the last one that its output named; -1: none
     std::string log;                      // folder of its logs; empty: none
+    std::string error;                    // what it said in its error file (launch/error_file.h); empty: nothing
     bool stopped_by_agent = false;        // it ended after the agent had begun to stop it
     std::vector<std::string> last_lines;  // of its error output, else of its output
 };
@@ -40,7 +41,8 @@ Verdict judge(const std::vector<RankEnd>& ends, int request);
 
 std::string describe_end(const RankEnd& end);  // "exit code 3 (data)", "killed by SIGSEGV (core dumped)"
 
-// Table of all ranks, then the root and its last lines. Lines without the final newline.
+// Table of all ranks, then the root, what it said in its error file unless its last lines say so too, and those. Lines without the
+// final newline.
 std::vector<std::string> closing_lines(const std::vector<RankEnd>& ends, const Verdict& verdict);
 
 }  // namespace lockstep

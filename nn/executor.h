@@ -29,13 +29,17 @@ enum class Phase : uint8_t { training, evaluation };
 // What decides by which code a convolution is computed. off: the library alone. heuristic: a fixed rule on its shape and the
 // processor's instruction set. measure: Backend::use_convolutions, and the rule for what that does not name.
 enum class Autotune : uint8_t { off, heuristic, measure };
+// What backward reads and is computed again instead of being kept. norms: the results of batch norms (with the addition and the
+// ReLU behind them) that backward needs for weight gradients of convolutions only. Same bits, less memory, more time.
+enum class Recompute : uint8_t { off, norms };
 
 struct BackendOptions {
     int threads = 1;  // compute threads of this replica
     Precision precision = Precision::fp32;
     Fusion fusion = Fusion::all;
     Autotune autotune = Autotune::heuristic;
-    bool exact_convolution = false;  // only codes that multiply and add what the formula says: no Winograd
+    bool exact_convolution = false;        // only codes that multiply and add what the formula says: no Winograd
+    Recompute recompute = Recompute::off;  // backend onednn with fusion all
     // For measuring what they are worth, not for use: backend onednn without its layout propagation, every tensor between two ops
     // in the plain layout (with fusion off only); and without sharing of memory, one place for each buffer.
     bool plain_between_ops = false;

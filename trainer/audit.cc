@@ -81,26 +81,74 @@ std::vector<fs::path> logs_in(const fs::path& run_dir) {
     return found;
 }
 
-SamplerOptions read_plan(const fs::path& run_dir) {
-    const fs::path path = folder_of(run_dir) / "plan.json";
+fs::path plan_path(const fs::path& run_dir) { return folder_of(run_dir) / "plan.json"; }
+
+// One global batch, from a step on.
+struct Stretch {
+    int64_t from_step = 0;
+    int64_t shift = 0;
+    Sampler sampler;
+
+    int64_t planned(int64_t step) const { return step + shift; }
+};
+
+// By their first steps.
+using Plan = std::vector<Stretch>;
+
+const Stretch& stretch_of(const Plan& plan, int64_t step) {
+    const auto after = std::ranges::find_if(plan, [&](const Stretch& each) { return each.from_step > step; });
+    return after == plan.begin() ? plan.front() : *std::prev(after);
+}
+
+Plan parse_plan(const nlohmann::json& json) {
+    Plan plan;
+    for (const auto& each : json.at("stretches")) {
+        plan.push_back({.from_step = each.at("from_step").get<int64_t>(),
+                        .shift = each.at("shift").get<int64_t>(),
+                        .sampler = Sampler({.sample_count = json.at("sample_count").get<int64_t>(),
+                                            .batch_global = each.at("batch_global").get<int64_t>(),
+                                            .per_replica = json.at("per_replica").get<int64_t>(),
+                                            .keep_remainder = json.at("keep_remainder").get<bool>(),
+                                            .short_step = each.at("short_step").get<int64_t>(),
+                                            .used_before = each.at("used_before").get<int64_t>()})});
+    }
+    if (plan.empty()) throw DataError("it has no stretches");
+    return plan;
+}
+
+Plan read_plan(const fs::path& run_dir) {
+    const fs::path path = plan_path(run_dir);
     if (!fs::exists(path)) {
         throw DataError(fmt::format("{}: no audit log there; train with run.audit=true", folder_of(run_dir).string()));
     }
     try {
-        const auto json = nlohmann::json::parse(read_file(path));
-        return {.sample_count = json.at("sample_count").get<int64_t>(),
-                .batch_global = json.at("batch_global").get<int64_t>(),
-                .per_replica = json.at("per_replica").get<int64_t>(),
-                .keep_remainder = json.at("keep_remainder").get<bool>()};
-    } catch (const nlohmann::json::exception& error) {
+        return parse_plan(nlohmann::json::parse(read_file(path)));
+    } catch (const std::exception& error) {
         throw DataError(fmt::format("{}: not a plan ({})", path.string(), error.what()));
     }
+}
+
+void write_plan(const fs::path& run_dir, const Plan& plan) {
+    const SamplerOptions& common = plan.back().sampler.options();
+    nlohmann::ordered_json json = {{"sample_count", common.sample_count},
+                                   {"per_replica", common.per_replica},
+                                   {"keep_remainder", common.keep_remainder},
+                                   {"stretches", nlohmann::ordered_json::array()}};
+    for (const Stretch& each : plan) {
+        const SamplerOptions& options = each.sampler.options();
+        json["stretches"].push_back({{"from_step", each.from_step},
+                                     {"shift", each.shift},
+                                     {"batch_global", options.batch_global},
+                                     {"short_step", options.short_step},
+                                     {"used_before", options.used_before}});
+    }
+    write_file_atomically(plan_path(run_dir), json.dump(2) + "\n");
 }
 
 // How often each sample was used in an epoch, and how many samples each step had.
 class Count {
 public:
-    explicit Count(const SamplerOptions& plan) : sampler_(plan) {}
+    explicit Count(Plan plan) : plan_(std::move(plan)) {}
 
     void add(const Line& line) {
         samples_in_step_[line.step] += static_cast<int64_t>(line.samples.size());
@@ -110,9 +158,9 @@ public:
             tell("step {}: lines of {} ranks and of {}", line.step, world->second, line.world_size);
         }
         std::vector<uint8_t>& times = times_used_[line.epoch];
-        times.resize(static_cast<size_t>(sampler_.options().sample_count));
+        times.resize(static_cast<size_t>(common().sample_count));
         for (const int64_t sample : line.samples) {
-            if (sample < 0 || sample >= sampler_.options().sample_count) {
+            if (sample < 0 || sample >= common().sample_count) {
                 tell("step {}: sample {} does not exist", line.step, sample);
             } else if (++times[static_cast<size_t>(sample)] > 1) {
                 tell("epoch {}: sample {} was used again in step {} by virtual worker {}", line.epoch, sample, line.step,
@@ -126,13 +174,16 @@ public:
         for (const auto& [logged_step, samples] : samples_in_step_) {
             if (step < logged_step) tell("steps {} to {} are missing", step, logged_step - 1);
             step = logged_step;
-            const int64_t expected = sampler_.samples_in_step(step % sampler_.steps_per_epoch());
-            if (samples != expected) tell("step {}: {} samples, {} expected", step, samples, expected);
+            if (const int64_t expected = samples_planned(step); samples != expected) {
+                tell("step {}: {} samples, {} expected", step, samples, expected);
+            }
             ++step;
         }
         report_.steps = step;
-        for (const auto& [epoch, times] : times_used_)
-            look_at_epoch(epoch, times, (epoch + 1) * sampler_.steps_per_epoch() <= step);
+        const Stretch& last = plan_.back();
+        for (const auto& [epoch, times] : times_used_) {
+            if ((epoch + 1) * last.sampler.steps_per_epoch() <= last.planned(step)) look_at_whole_epoch(epoch, times);
+        }
         int world_size = 0;
         for (const auto& [first, size] : world_of_step_) {
             if (size != std::exchange(world_size, size)) report_.world_from_step[first] = size;
@@ -141,13 +192,32 @@ public:
     }
 
 private:
-    void look_at_epoch(int64_t epoch, const std::vector<uint8_t>& times, bool is_whole) {
-        if (!is_whole) return;
+    const SamplerOptions& common() const { return plan_.back().sampler.options(); }
+
+    int64_t samples_planned(int64_t step) const {
+        const Stretch& stretch = stretch_of(plan_, step);
+        return stretch.sampler.samples_in_step(stretch.planned(step));
+    }
+
+    // All samples; where the remainder is dropped, what the epoch's steps had.
+    int64_t samples_expected(int64_t epoch) const {
+        if (common().keep_remainder) return common().sample_count;
+        int64_t samples = 0;
+        for (int64_t step = 0; step < report_.steps; ++step) {
+            const Stretch& stretch = stretch_of(plan_, step);
+            const bool is_in_it = stretch.planned(step) / stretch.sampler.steps_per_epoch() == epoch;
+            if (is_in_it) samples += samples_planned(step);
+        }
+        return samples;
+    }
+
+    void look_at_whole_epoch(int64_t epoch, const std::vector<uint8_t>& times) {
         const auto used = static_cast<int64_t>(times.size() - static_cast<size_t>(std::ranges::count(times, 0)));
-        if (used == sampler_.samples_used_per_epoch()) {
+        const int64_t expected = samples_expected(epoch);
+        if (used == expected) {
             ++report_.whole_epochs;
         } else {
-            tell("epoch {}: {} different samples were used, {} expected", epoch, used, sampler_.samples_used_per_epoch());
+            tell("epoch {}: {} different samples were used, {} expected", epoch, used, expected);
         }
     }
 
@@ -156,7 +226,7 @@ private:
         if (report_.problems.size() < kMostProblems) report_.problems.push_back(fmt::format(format, std::forward<Args>(args)...));
     }
 
-    const Sampler sampler_;
+    const Plan plan_;
     std::map<int64_t, int64_t> samples_in_step_;
     std::map<int64_t, int> world_of_step_;
     std::map<int64_t, std::vector<uint8_t>> times_used_;  // by epoch
@@ -165,7 +235,7 @@ private:
 
 }  // namespace
 
-void prepare_audit(const fs::path& run_dir, const SamplerOptions& plan, int64_t start_step) {
+void prepare_audit(const fs::path& run_dir, const SamplerOptions& options, int64_t start_step, int64_t shift) {
     make_directories(folder_of(run_dir));
     for (const fs::path& path : logs_in(run_dir)) {
         std::string kept;
@@ -179,11 +249,13 @@ void prepare_audit(const fs::path& run_dir, const SamplerOptions& plan, int64_t 
             write_file_atomically(path, kept);
         }
     }
-    const nlohmann::ordered_json json = {{"sample_count", plan.sample_count},
-                                         {"batch_global", plan.batch_global},
-                                         {"per_replica", plan.per_replica},
-                                         {"keep_remainder", plan.keep_remainder}};
-    write_file_atomically(folder_of(run_dir) / "plan.json", json.dump(2) + "\n");
+    Plan plan;
+    if (fs::exists(plan_path(run_dir))) plan = read_plan(run_dir);
+    std::erase_if(plan, [&](const Stretch& each) { return each.from_step >= start_step; });
+    const bool goes_on =
+        !plan.empty() && plan.back().shift == shift && plan.back().sampler.options().batch_global == options.batch_global;
+    if (!goes_on) plan.push_back({.from_step = start_step, .shift = shift, .sampler = Sampler(options)});
+    write_plan(run_dir, plan);
 }
 
 AuditLog::AuditLog(const fs::path& run_dir, int rank, int world_size)

@@ -4,7 +4,7 @@
 // RUN/audit/rank-R.tsv has a line for each virtual worker of that rank: step, epoch, world size, worker, samples. A step's lines
 // are written before its gradients are summed, so they are there whenever a checkpoint has that step. A run that continues at step
 // s drops the lines from s on, of all ranks that there ever were, before it makes a step. RUN/audit/plan.json says what an epoch
-// is.
+// is, and for each start of the run with another global batch from which step on that one holds.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,9 @@
 
 namespace lockstep {
 
-// Rank 0, before any rank opens its log: drops what will be made again and writes the plan. Throws DeviceError.
-void prepare_audit(const std::filesystem::path& run_dir, const SamplerOptions& plan, int64_t start_step);
+// Rank 0, before any rank opens its log: drops what will be made again and writes the plan, in which step `start_step` of the run
+// is step `start_step + shift` (trainer/course.h). Throws DeviceError.
+void prepare_audit(const std::filesystem::path& run_dir, const SamplerOptions& plan, int64_t start_step, int64_t shift = 0);
 
 class AuditLog {
 public:

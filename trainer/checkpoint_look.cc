@@ -183,6 +183,7 @@ std::vector<FactDifference> compare_manifests(const Manifest& first, const Manif
         facts["step"] = fmt::format("{}", manifest.step);
         facts["total_steps"] = fmt::format("{}", manifest.total_steps);
         facts["steps_per_epoch"] = fmt::format("{}", manifest.steps_per_epoch);
+        facts["batch_global (of this start)"] = fmt::format("{}", manifest.batch_global);
         facts["world_size"] = fmt::format("{}", manifest.world_size);
         facts["config_hash"] = manifest.config_hash;
         facts["train_fingerprint"] = fmt::format("{:016x}", manifest.train_fingerprint);

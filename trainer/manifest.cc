@@ -25,6 +25,22 @@ uint64_t parse_hex(const std::string& text) {
 // Over the text of everything else in the file.
 std::string checksum_of(const Json& json) { return hash_hex(hash_text(json.dump(2))); }
 
+// The first version knew no other batch than the configured one.
+void read_place(const Json& json, int version, Manifest& manifest) {
+    if (version == 1) {
+        manifest.batch_global = std::stoll(json.at("result_keys").at("batch.global").get<std::string>());
+        manifest.place = {.epoch = manifest.step / manifest.steps_per_epoch,
+                          .samples = manifest.step % manifest.steps_per_epoch * manifest.batch_global};
+        return;
+    }
+    manifest.batch_global = json.at("batch_global").get<int64_t>();
+    manifest.place = {.epoch = json.at("place").at("epoch").get<int64_t>(),
+                      .samples = json.at("place").at("samples").get<int64_t>()};
+    if (manifest.batch_global < 0 || manifest.place.epoch < 0 || manifest.place.samples < 0) {
+        throw std::invalid_argument("impossible numbers of samples");
+    }
+}
+
 Manifest from_json(Json json) {
     const std::string expected = json.at("checksum").get<std::string>();
     json.erase("checksum");
@@ -32,10 +48,11 @@ Manifest from_json(Json json) {
         throw std::invalid_argument(fmt::format("its content has checksum {}, not {} as it says; it was changed", found, expected));
     }
     const int version = json.at("format_version").get<int>();
-    if (version != Manifest::kFormatVersion) {
-        throw std::invalid_argument(fmt::format("format version {} is not {}", version, Manifest::kFormatVersion));
+    if (version < 1 || version > Manifest::kFormatVersion) {
+        throw std::invalid_argument(fmt::format("format version {} is not 1 to {}", version, Manifest::kFormatVersion));
     }
     Manifest manifest{.step = json.at("step").get<int64_t>(),
+                      .epoch = json.at("epoch").get<double>(),
                       .steps_per_epoch = json.at("steps_per_epoch").get<int64_t>(),
                       .total_steps = json.at("total_steps").get<int64_t>(),
                       .seed = json.at("seed").get<uint64_t>(),
@@ -46,7 +63,9 @@ Manifest from_json(Json json) {
                       .class_names = json.at("class_names").get<std::vector<std::string>>(),
                       .num_classes = json.at("num_classes").get<int64_t>(),
                       .files = json.at("files").get<std::map<std::string, std::string>>()};
-    if (manifest.step < 0 || manifest.steps_per_epoch < 1) throw std::invalid_argument("impossible step numbers");
+    if (manifest.step < 0 || manifest.steps_per_epoch < 1 || manifest.world_size < 1) {
+        throw std::invalid_argument("impossible numbers of steps or ranks");
+    }
     for (const auto& [key, value] : json.at("result_keys").items())
         manifest.result_keys.emplace_back(key, value.get<std::string>());
     for (const auto& [key, value] : json.at("optimizer").items()) manifest.optimizer.emplace_back(key, value.get<double>());
@@ -54,6 +73,7 @@ Manifest from_json(Json json) {
     manifest.interval = {.loss_sum = interval.at("loss_sum").get<double>(),
                          .correct = interval.at("correct").get<int64_t>(),
                          .images = interval.at("images").get<int64_t>()};
+    read_place(json, version, manifest);
     return manifest;
 }
 
@@ -67,9 +87,11 @@ std::string to_json(const Manifest& manifest) {
     Json json = {
         {"format_version", Manifest::kFormatVersion},
         {"step", manifest.step},
-        {"epoch", manifest.epoch()},
+        {"epoch", manifest.epoch},
+        {"place", {{"epoch", manifest.place.epoch}, {"samples", manifest.place.samples}}},
         {"steps_per_epoch", manifest.steps_per_epoch},
         {"total_steps", manifest.total_steps},
+        {"batch_global", manifest.batch_global},
         {"seed", manifest.seed},
         {"config_hash", manifest.config_hash},
         {"world_size", manifest.world_size},

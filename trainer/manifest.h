@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data_loader/sampler.h"
 #include "trainer/recipe.h"
 
 namespace lockstep {
@@ -19,11 +20,14 @@ struct IntervalSums {
 };
 
 struct Manifest {
-    static constexpr int kFormatVersion = 1;
+    static constexpr int kFormatVersion = 2;
 
-    int64_t step = 0;  // steps made; the next one has this number
+    int64_t step = 0;    // steps made; the next one has this number
+    double epoch = 0.0;  // the same, for people
+    DataPlace place;     // the same, in the data
     int64_t steps_per_epoch = 1;
-    int64_t total_steps = 0;  // planned for the run
+    int64_t total_steps = 0;   // planned for the run
+    int64_t batch_global = 0;  // of the steps before this; the configured one is among the result keys
     uint64_t seed = 0;
     std::string config_hash;
     ResultKeys result_keys;  // what a run that continues from here must agree with
@@ -35,8 +39,6 @@ struct Manifest {
     std::vector<std::string> class_names;
     int64_t num_classes = 0;
     std::map<std::string, std::string> files;  // name -> XXH3 of its content
-
-    double epoch() const { return static_cast<double>(step) / static_cast<double>(steps_per_epoch); }
 };
 
 std::string to_json(const Manifest& manifest);

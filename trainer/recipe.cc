@@ -77,12 +77,15 @@ Autotune autotune_named(std::string_view name) {
     return name == "off" ? Autotune::off : name == "measure" ? Autotune::measure : Autotune::heuristic;
 }
 
+Recompute recompute_named(std::string_view name) { return name == "norms" ? Recompute::norms : Recompute::off; }
+
 BackendOptions backend_options(const Experiment& experiment, int threads) {
     return {.threads = threads,
             .precision = precision_of(experiment),
             .fusion = fusion_named(experiment.compute.fusion),
             .autotune = autotune_named(experiment.compute.autotune),
-            .exact_convolution = experiment.compute.exact_convolution};
+            .exact_convolution = experiment.compute.exact_convolution,
+            .recompute = recompute_named(experiment.compute.recompute)};
 }
 
 SgdOptions sgd_options(const Experiment& experiment) {

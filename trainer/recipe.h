@@ -20,8 +20,9 @@ namespace lockstep {
 
 ModelOptions model_options(const Experiment& experiment, int64_t num_classes);
 Precision precision_of(const Experiment& experiment);
-Fusion fusion_named(std::string_view name);      // off, bn_relu, all
-Autotune autotune_named(std::string_view name);  // off, heuristic, measure
+Fusion fusion_named(std::string_view name);        // off, bn_relu, all
+Autotune autotune_named(std::string_view name);    // off, heuristic, measure
+Recompute recompute_named(std::string_view name);  // off, norms
 BackendOptions backend_options(const Experiment& experiment, int threads);
 SgdOptions sgd_options(const Experiment& experiment);
 LearningRateOptions learning_rate_options(const Experiment& experiment, int64_t steps_per_epoch, int64_t total_steps);

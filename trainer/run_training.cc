@@ -21,6 +21,7 @@
 #include "trainer/common_failure.h"
 #include "trainer/communication.h"
 #include "trainer/convolutions.h"
+#include "trainer/course.h"
 #include "trainer/leader_task.h"
 #include "trainer/recipe.h"
 #include "trainer/resume.h"
@@ -38,14 +39,12 @@ struct Setup {
     ThreadBudget threads;
     std::unique_ptr<Source> train, val;  // val null: no validation
     int64_t num_classes = 0;
-    std::unique_ptr<Sampler> sampler;
-    std::unique_ptr<LearningRate> rate;
-    int64_t total_steps = 0;
+    std::optional<Course> course;
 };
 
 Setup set_up(const TrainingJob& job) {
     const Experiment& experiment = job.experiment;
-    check_world(experiment, job.world.size);
+    if (!experiment.elastic.scales()) check_world(experiment, job.world.size);  // else when the batch is known
     Setup setup{.threads = plan_threads(job.world, static_cast<int>(experiment.train.threads))};
     apply_threads(job.world, setup.threads);
     setup.train = open_source(training_source_options(experiment));
@@ -53,20 +52,14 @@ Setup set_up(const TrainingJob& job) {
     if (!experiment.data.val.path.empty() || experiment.data.val.source == "synthetic") {
         setup.val = open_source(validation_source_options(experiment, setup.train->class_names(), setup.num_classes));
     }
-    setup.sampler = std::make_unique<Sampler>(sampler_options(experiment, setup.train->size()));
-    const int64_t steps_per_epoch = setup.sampler->steps_per_epoch();
-    check_schedule(experiment, steps_per_epoch);
-    setup.total_steps = experiment.train.duration.steps(steps_per_epoch);
-    if (setup.total_steps < 1) {
-        throw ConfigError(fmt::format("train.duration: {} epochs of {} steps make no step; allowed: at least one step, such as 1it",
-                                      experiment.train.duration.amount, steps_per_epoch));
-    }
-    setup.rate = std::make_unique<LearningRate>(learning_rate_options(experiment, steps_per_epoch, setup.total_steps));
+    setup.course = plan_course(experiment, setup.train->size());
     return setup;
 }
 
 // Every size of virtual worker that an epoch has: the full one, and the short one at the end of a remainder.
-std::vector<int> worker_sizes(const Sampler& sampler) {
+std::vector<int> worker_sizes(SamplerOptions options) {
+    options.used_before = 0;  // of a whole epoch
+    const Sampler sampler(options);
     std::vector<int> sizes;
     for (const int64_t step : {int64_t{0}, sampler.steps_per_epoch() - 1}) {
         for (const int64_t worker : {int64_t{0}, sampler.workers_in_step(step) - 1}) {
@@ -94,16 +87,26 @@ std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const
             {"the validation data", fingerprint(setup.val)}, {"the number of classes", std::to_string(setup.num_classes)}};
 }
 
-std::string rate_line(const Setup& setup) {
-    const LearningRateOptions& options = setup.rate->options();
-    return fmt::format("peak {:.6g} = base {:.6g} for {} images, scaled to {}; warmup {} steps from {:.6g}", setup.rate->peak(),
-                       options.base, options.base_batch, options.batch_global, options.warmup_steps, setup.rate->start());
+std::string rate_line(const LearningRate& rate) {
+    const LearningRateOptions& options = rate.options();
+    return fmt::format("peak {:.6g} = base {:.6g} for {} images, scaled to {}; warmup {} steps from {:.6g}", rate.peak(),
+                       options.base, options.base_batch, options.batch_global, options.warmup_steps, rate.start());
 }
 
 std::string images_line(const Sampler& sampler) {
     const int64_t used = sampler.samples_used_per_epoch();
     return fmt::format("{} images used, {} dropped, {} steps", used, sampler.options().sample_count - used,
                        sampler.steps_per_epoch());
+}
+
+// What another number of ranks means for batch and rate.
+std::string describe_change(const Course& before, const Course& now, int64_t step) {
+    const int64_t then = before.sampler.options().batch_global, batch = now.sampler.options().batch_global;
+    if (batch == then) return fmt::format("global batch {} kept: same samples, same rate", batch);
+    const int64_t first = now.sampler.samples_in_step(now.planned(step));
+    return fmt::format(
+        "global batch {} -> {}, rate x{:.4g}{}", then, batch, now.rate.peak() / before.rate.peak(),
+        first < batch ? fmt::format("; the first step has {} images, up to where one of {} ends", first, batch) : "");
 }
 
 // Null without optim.sharded.
@@ -124,6 +127,7 @@ public:
           signals_(signals),
           experiment_(job.experiment),
           setup_(setup),
+          course_(*setup.course),
           communicator_(communicator),
           optimizer_(make_sgd(sgd_options(job.experiment), setup.threads.compute_threads)),
           replica_(std::move(plan), communicator.gradient_pool(), optimizer_->state_buffer_count()),
@@ -169,7 +173,7 @@ private:
 
     std::optional<GradientTree> make_tree() {
         if (!experiment_.run.any_world()) return std::nullopt;
-        return std::make_optional<GradientTree>(replica_.arena(), setup_.sampler->workers_in_full_step() / job_.world.size,
+        return std::make_optional<GradientTree>(replica_.arena(), course_.sampler.workers_in_full_step() / job_.world.size,
                                                 setup_.threads.compute_threads);
     }
 
@@ -180,11 +184,9 @@ private:
 
     // First values of all parameters and the step to begin with: fresh, from foreign weights, or from a checkpoint.
     Manifest find_start() {
-        Manifest start{.steps_per_epoch = setup_.sampler->steps_per_epoch(),
-                       .total_steps = setup_.total_steps,
-                       .seed = experiment_.run.seed,
+        Manifest start{.seed = experiment_.run.seed,
                        .config_hash = experiment_.hash,
-                       .result_keys = result_keys(experiment_, setup_.num_classes),
+                       .result_keys = result_keys(job_.experiment, setup_.num_classes),
                        .world_size = job_.world.size,
                        .train_fingerprint = setup_.train->fingerprint(),
                        .class_names = setup_.train->class_names(),
@@ -192,8 +194,17 @@ private:
         const std::string checkpoint = agree_on_checkpoint();
         if (checkpoint.empty()) {
             start_anew();
-            return start;
+        } else {
+            go_on(start, checkpoint);
         }
+        check_world(experiment_, job_.world.size);
+        start.steps_per_epoch = course_.sampler.steps_per_epoch();
+        start.total_steps = course_.total_steps;
+        start.batch_global = experiment_.batch.global;
+        return start;
+    }
+
+    void go_on(Manifest& start, const std::string& checkpoint) {
         const fs::path manifest_path = fs::path(checkpoint) / "manifest.json";
         const Manifest found = parse_manifest(read_file(manifest_path), manifest_path);
         require_continuation(found, start.result_keys, start.train_fingerprint, checkpoint);
@@ -204,8 +215,28 @@ private:
         start.interval = found.interval;
         start.metrics = found.metrics;
         resumed_ = true;
-        describe_resume(found, checkpoint);
-        return start;
+        const Course before = change_course(found);
+        log::info("continuing from {} at step {} of {}", checkpoint, found.step, course_.total_steps);
+        if (found.world_size != job_.world.size) {
+            log::info("world {} -> {}: {} (elastic.batch={})", found.world_size, job_.world.size,
+                      describe_change(before, course_, found.step), experiment_.elastic.batch);
+        }
+        if (found.total_steps != before.total_steps) {
+            log::warn(
+                "train.duration was {} steps when the checkpoint was made and is {} now: cosine and polynomial rates follow the "
+                "new length from here",
+                found.total_steps, before.total_steps);
+        }
+    }
+
+    // From here on with the batch of this number of ranks. Returns the course that the run would have kept.
+    Course change_course(const Manifest& found) {
+        const int64_t sample_count = setup_.train->size();
+        experiment_.batch.global = found.batch_global;
+        Course before = plan_course(experiment_, sample_count, found.step, found.place);
+        experiment_.batch.global = continued_batch(experiment_, found.batch_global, found.world_size, job_.world.size);
+        course_ = plan_course(experiment_, sample_count, found.step, found.place);
+        return before;
     }
 
     // Rank 0 looks, verifies and decides; all follow.
@@ -228,22 +259,8 @@ private:
             log::warn("model.partial_weights=true: {} does not fit everywhere: {}", experiment_.model.weights, left_out);
     }
 
-    void describe_resume(const Manifest& found, const std::string& checkpoint) const {
-        log::info("continuing from {} at step {} of {}", checkpoint, found.step, setup_.total_steps);
-        if (found.world_size != job_.world.size) {
-            log::info("the checkpoint was made on {} ranks, now there are {}: same global batch, same samples, same rate",
-                      found.world_size, job_.world.size);
-        }
-        if (found.total_steps != setup_.total_steps) {
-            log::warn(
-                "train.duration was {} steps when the checkpoint was made and is {} now: cosine and polynomial rates follow the "
-                "new length from here",
-                found.total_steps, setup_.total_steps);
-        }
-    }
-
     void compile() {
-        for (const int size : worker_sizes(*setup_.sampler)) replica_.compile_training(size);
+        for (const int size : worker_sizes(course_.sampler.options())) replica_.compile_training(size);
         if (setup_.val) replica_.evaluation();
     }
 
@@ -256,18 +273,18 @@ private:
     std::optional<AuditLog> open_audit(int64_t start_step) const {
         if (!experiment_.run.audit) return std::nullopt;
         run_on_leader(communicator_, experiment_.comm.timeout_ms, "audit log", start_step,
-                      [&] { prepare_audit(experiment_.run.dir, setup_.sampler->options(), start_step); });
+                      [&] { prepare_audit(experiment_.run.dir, course_.sampler.options(), start_step, course_.shift); });
         return std::make_optional<AuditLog>(experiment_.run.dir, job_.world.rank, job_.world.size);
     }
 
     ExitCode train(const Manifest& manifest, Recorder& recorder) {
         const int workers = loader_threads(experiment_, setup_.threads.compute_threads);
         const auto loader = make_train_loader(*setup_.train,
-                                              {.sampler = setup_.sampler->options(),
+                                              {.sampler = course_.sampler.options(),
                                                .rank = job_.world.rank,
                                                .world_size = job_.world.size,
-                                               .start_step = manifest.step,
-                                               .stop_step = manifest.total_steps},
+                                               .start_step = course_.planned(manifest.step),
+                                               .stop_step = course_.planned(manifest.total_steps)},
                                               patient(training_loader_options(experiment_, workers)));
         CheckpointSaver saver(checkpoints_, replica_, communicator_, sharding_ ? &*sharding_ : nullptr,
                               {.async = experiment_.checkpoint.async,
@@ -287,8 +304,7 @@ private:
                         .communicator = communicator_,
                         .replica = replica_,
                         .optimizer = *optimizer_,
-                        .rate = *setup_.rate,
-                        .sampler = *setup_.sampler,
+                        .course = course_,
                         .loader = *loader,
                         .reducer = reducer_,
                         .tree = tree_ ? &*tree_ : nullptr,
@@ -345,8 +361,8 @@ private:
         for (const Bucket& bucket : reducer_.plan()) {
             facts.buckets.push_back({.layers = bucket_layers(replica_.arena(), bucket), .bytes = bucket.byte_count()});
         }
-        facts.extra = {{"images per epoch", images_line(*setup_.sampler)},
-                       {"rate", rate_line(setup_)},
+        facts.extra = {{"images per epoch", images_line(course_.sampler)},
+                       {"rate", rate_line(course_.rate)},
                        {"launcher", job_.world.launcher},
                        {"optimizer state", state_line()}};
         return facts;
@@ -364,7 +380,7 @@ private:
     }
 
     void print_start(const RunFacts& facts, const Manifest& manifest) const {
-        const Sampler& sampler = *setup_.sampler;
+        const Sampler& sampler = course_.sampler;
         log::info("{}: {}, {} parameters, {}", facts.name, facts.model, facts.parameter_count, facts.backend);
         log::info("world: {} ranks on {} nodes, started by {}, communication {}", facts.world_size, job_.world.node_count,
                   job_.world.launcher, facts.communicator);
@@ -373,9 +389,9 @@ private:
                       tuning->describe_links());
         }
         log::info("batch: {} images a step = {} virtual workers x {}, {} to {} virtual workers per rank", experiment_.batch.global,
-                  sampler.workers_in_step(0), experiment_.batch.per_replica, sampler.workers_in_step(0) / facts.world_size,
-                  (sampler.workers_in_step(0) + facts.world_size - 1) / facts.world_size);
-        log::info("rate: {}", rate_line(setup_));
+                  sampler.workers_in_full_step(), experiment_.batch.per_replica, sampler.workers_in_full_step() / facts.world_size,
+                  (sampler.workers_in_full_step() + facts.world_size - 1) / facts.world_size);
+        log::info("rate: {}", rate_line(course_.rate));
         log::info("threads: {} compute threads and {} loader threads per rank; {} of {} cores allowed", facts.threads,
                   loader_threads(experiment_, facts.threads), setup_.threads.allowed_cores, setup_.threads.node_cores);
         log::info("data: {}; per epoch {}", facts.data, images_line(sampler));
@@ -398,8 +414,9 @@ private:
 
     const TrainingJob& job_;
     const StopSignals& signals_;
-    const Experiment& experiment_;
+    Experiment experiment_;  // the job's, but batch.global is that of this number of ranks
     Setup& setup_;
+    Course course_;
     Communicator& communicator_;
     std::unique_ptr<Optimizer> optimizer_;
     Replica replica_;

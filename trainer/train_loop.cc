@@ -27,7 +27,7 @@ std::string readable_duration(double seconds) {
 }
 
 size_t most_spans_in_a_step(const Sampler& sampler) {
-    const int64_t workers = sampler.workers_in_step(0);  // no step has more than the first
+    const int64_t workers = sampler.workers_in_full_step();
     return static_cast<size_t>(3 * workers + 5);
 }
 
@@ -41,7 +41,7 @@ TrainLoop::TrainLoop(TrainParts parts)
       interval_(parts_.manifest.interval),
       metrics_(parts_.manifest.metrics),
       saved_step_(parts_.resumed ? step_ : -1) {
-    spans_.reserve(most_spans_in_a_step(parts_.sampler));
+    spans_.reserve(most_spans_in_a_step(parts_.course.sampler));
 }
 
 template <typename Work>
@@ -141,13 +141,14 @@ bool TrainLoop::make_step() {
 
 StepControl TrainLoop::run_micro_steps() {
     StepControl mine;
-    const int64_t step_in_epoch = step_ % parts_.sampler.steps_per_epoch();
+    const Sampler& sampler = parts_.course.sampler;
+    const int64_t planned = parts_.course.planned(step_);
     const World& world = parts_.communicator.world();
-    const WorkerRange workers = parts_.sampler.workers_of_rank(step_in_epoch, rank_, world.size);
+    const WorkerRange workers = sampler.workers_of_rank(planned, rank_, world.size);
     const int64_t leaves = parts_.tree == nullptr ? workers.last - workers.first : parts_.tree->leaves();
     for (int64_t worker = workers.first; worker < workers.last; ++worker) {
         const std::optional<Batch> batch = timed(Span::Kind::data_wait, [&] { return parts_.loader.next(); });
-        check(batch.has_value() && batch->worker == worker && batch->step_in_epoch == step_in_epoch,
+        check(batch.has_value() && batch->worker == worker && batch->step_in_epoch == planned % sampler.steps_per_epoch(),
               "the loader delivers the virtual workers of the sampler's plan");
         if (parts_.audit != nullptr) parts_.audit->add(step_, *batch);
         const int64_t leaf = worker - workers.first;
@@ -202,7 +203,7 @@ void TrainLoop::update(const StepControl& total) {
     interval_.correct += total.correct;
     interval_.images += total.images;
     timed(Span::Kind::optimizer,
-          [&] { parts_.optimizer.step(parts_.replica.arena(), {.rate = parts_.rate.at(step_), .images = images}); });
+          [&] { parts_.optimizer.step(parts_.replica.arena(), {.rate = parts_.course.rate_at(step_), .images = images}); });
     if (parts_.sharding != nullptr) timed(Span::Kind::update_wait, [&] { parts_.sharding->publish(step_); });
 }
 
@@ -254,8 +255,8 @@ void TrainLoop::write_training_metrics() {
     const double top1 = static_cast<double>(interval_.correct) / images;
     const double seconds = std::max(1e-9, 1e-9 * static_cast<double>(interval_step_ns_));
     const double rate_images_per_s = static_cast<double>(interval_timed_images_) / seconds;
-    const double learning_rate = parts_.rate.at(step_ - 1);
-    const double epoch = static_cast<double>(step_) / static_cast<double>(parts_.sampler.steps_per_epoch());
+    const double learning_rate = parts_.course.rate_at(step_ - 1);
+    const double epoch = parts_.course.epoch_at(step_);
     MetricsLine line{.step = step_ - 1,
                      .epoch = epoch,
                      .values = {{"train.loss", loss},
@@ -283,10 +284,7 @@ void TrainLoop::write_training_metrics() {
     interval_timed_images_ = 0;
 }
 
-bool TrainLoop::due(const std::optional<Duration>& every) const {
-    if (!every) return false;
-    return step_ == total_steps_ || step_ % std::max<int64_t>(1, every->steps(parts_.sampler.steps_per_epoch())) == 0;
-}
+bool TrainLoop::due(const std::optional<Duration>& every) const { return parts_.course.is_due(every, step_); }
 
 // False: stopped before its end.
 bool TrainLoop::evaluate() {
@@ -298,7 +296,7 @@ bool TrainLoop::evaluate() {
                 {"val.top1", result.top1},
                 {"val.top5", result.top5},
                 {"val.count", static_cast<double>(result.count)}};
-    const double epoch = static_cast<double>(step_) / static_cast<double>(parts_.sampler.steps_per_epoch());
+    const double epoch = parts_.course.epoch_at(step_);
     record([&] {
         parts_.recorder.write_metrics({.step = step_ - 1, .epoch = epoch, .values = {metrics_.begin(), metrics_.end()}});
     });
@@ -326,6 +324,8 @@ void TrainLoop::end_pause(Span::Kind kind, int64_t begin_ns) {
 Manifest TrainLoop::present_manifest() const {
     Manifest manifest = parts_.manifest;
     manifest.step = step_;
+    manifest.epoch = parts_.course.epoch_at(step_);
+    manifest.place = parts_.course.place_at(step_);
     manifest.optimizer = parts_.optimizer.scalars();
     manifest.metrics = metrics_;
     manifest.interval = interval_;

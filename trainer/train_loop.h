@@ -8,12 +8,12 @@
 #include "configs/experiment.h"
 #include "core/error.h"
 #include "data_loader/loader.h"
-#include "optim/learning_rate.h"
 #include "optim/optimizer.h"
 #include "report/recorder.h"
 #include "trainer/audit.h"
 #include "trainer/checkpoint_saver.h"
 #include "trainer/control.h"
+#include "trainer/course.h"
 #include "trainer/evaluation.h"
 #include "trainer/gradient_reducer.h"
 #include "trainer/replica.h"
@@ -36,8 +36,7 @@ struct TrainParts {
     Communicator& communicator;
     Replica& replica;
     Optimizer& optimizer;
-    const LearningRate& rate;
-    const Sampler& sampler;
+    const Course& course;
     DataLoader& loader;  // begins at start.step
     GradientReducer& reducer;
     GradientTree* tree = nullptr;       // run.reproducible: any_world

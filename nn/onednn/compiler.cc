@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "nn/onednn/norm.h"
 #include "nn/onednn/op_plans.h"
 #include "nn/onednn/steps.h"
 
@@ -270,8 +271,36 @@ void Compiler::keep(const Value& value) {
 }
 
 bool Compiler::may_overwrite(const Value& value) const {
-    return value.buffer != Value::kElsewhere && forward_readers_[static_cast<size_t>(value.buffer)] == 1 &&
-           !kept_[static_cast<size_t>(value.buffer)];
+    if (value.buffer == Value::kElsewhere) return false;
+    const auto buffer = static_cast<size_t>(value.buffer);
+    return forward_readers_[buffer] == 1 && !kept_[buffer] && remade_[buffer].norm == nullptr;
+}
+
+bool Compiler::offer_to_remake(const Value& result, NormPlan& norm, const std::optional<Value>& addend) {
+    if (library_.options.recompute != Recompute::norms || planning()) return false;
+    if (addend) {
+        if (addend->buffer == Value::kElsewhere) return false;
+        const Remade& before = remade_.at(static_cast<size_t>(addend->buffer));
+        if (addend->buffer == result.buffer || before.by_addition) return false;
+        if (before.norm == nullptr) keep(*addend);
+    }
+    remade_.at(static_cast<size_t>(result.buffer)) = {.norm = &norm, .by_addition = addend.has_value()};
+    return true;
+}
+
+void Compiler::keep_or_remake(const Value& value) {
+    if (value.buffer == Value::kElsewhere || remade_[static_cast<size_t>(value.buffer)].norm == nullptr) keep(value);
+}
+
+Value Compiler::again(const Value& value) {
+    if (value.buffer == Value::kElsewhere) return value;
+    const auto buffer = static_cast<size_t>(value.buffer);
+    if (remade_[buffer].norm == nullptr || kept_[buffer]) return value;
+    if (!remade_[buffer].value) {
+        const Value made = remade_[buffer].norm->remake(*this);  // adds buffers
+        remade_[buffer].value = made;
+    }
+    return *remade_[buffer].value;
 }
 
 std::optional<MemoryDesc> Compiler::wanted_by_consumer(int index) {
@@ -410,6 +439,7 @@ Value Compiler::new_value(const MemoryDesc& desc, std::string_view role) {
     const int buffer = compiled_.program->add_buffer(desc.get_size(), fmt::format("{} {}", op(current_op_).name, role));
     forward_readers_.push_back(0);
     kept_.push_back(false);
+    remade_.emplace_back();
     gradient_readers_.push_back(0);
     return compiled_.program->add_value(library_.engine, desc, buffer);
 }

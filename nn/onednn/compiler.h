@@ -121,6 +121,11 @@ public:
     void set_output(int index, Value value);
     void keep(const Value& value);                 // backward will read it: nobody may overwrite it
     bool may_overwrite(const Value& value) const;  // the op being compiled is its last reader
+    // With compute.recompute, a batch norm's result need not be kept: `norm` makes it again when backward asks with again(). False:
+    // it is kept as any other, since its addend would have to be made again by way of another addition, and so on.
+    bool offer_to_remake(const Value& result, NormPlan& norm, const std::optional<Value>& addend);
+    void keep_or_remake(const Value& value);  // as keep(), for a reader that will ask with again()
+    Value again(const Value& value);          // in backward: the value itself where it was kept
     std::optional<MemoryDesc> wanted_by_consumer(int index);
 
     // Gradients.
@@ -166,6 +171,13 @@ public:
     LossState& add_loss();                     // called in graph order
 
 private:
+    // How a buffer's content is made again.
+    struct Remade {
+        NormPlan* norm = nullptr;  // null: not at all
+        bool by_addition = false;
+        std::optional<Value> value;  // once backward has asked for it
+    };
+
     void decide_fusion();
     void decide_norms_before_adds();
     void decide_tails();
@@ -221,6 +233,7 @@ private:
     std::vector<bool> needs_gradient_;
     std::vector<int> forward_readers_;   // per buffer: consumers still to come
     std::vector<bool> kept_;             // per buffer
+    std::vector<Remade> remade_;         // per buffer
     std::vector<int> gradient_readers_;  // per buffer: contributions not yet taken
     std::vector<std::vector<Value>> contributions_;
 

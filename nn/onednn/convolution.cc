@@ -175,7 +175,7 @@ void ConvolutionPlan::forward(Compiler& compiler) {
         }
         compiler.run<Forward>(forward_desc_, arguments);
     }
-    compiler.keep(source_);
+    compiler.keep_or_remake(source_);
     if (compiler.has_fused_relu(op_)) compiler.keep(result_);
     compiler.set_output(op_, result_);
     if (compiler.planning()) plan_weight_layout(compiler);
@@ -191,11 +191,12 @@ void ConvolutionPlan::backward(Compiler& compiler) {
 
 void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient) {
     const size_t entry = compiler.first_entry(op_);
-    if (takes_winograd(compiler, ConvolutionPass::weight_gradient, source_.desc, gradient.desc)) {
+    const Value source = compiler.again(source_);
+    if (takes_winograd(compiler, ConvolutionPass::weight_gradient, source.desc, gradient.desc)) {
         std::optional<Value> bias_gradient;
         if (conv_.bias) bias_gradient = compiler.parameter_gradient(entry + 1, bias_desc());
         add_winograd_weight_gradient(compiler, *winograd_,
-                                     {source_, compiler.parameter_gradient(entry, weight_dims_), gradient, bias_gradient});
+                                     {source, compiler.parameter_gradient(entry, weight_dims_), gradient, bias_gradient});
         return;
     }
     Layouts free = free_layouts(compiler);
@@ -203,12 +204,12 @@ void ConvolutionPlan::backward_weights(Compiler& compiler, const Value& gradient
     const MemoryDesc arena = compiler.parameter_desc(entry, weight_dims_);
     const auto make = [&](const Layouts& layouts) { return make_backward_weights(compiler, layouts); };
     const auto desc = first_as_fast(
-        make, {{source_.desc, arena, gradient.desc}, {source_.desc, free.weights, gradient.desc}, {free.data, arena, free.result}},
+        make, {{source.desc, arena, gradient.desc}, {source.desc, free.weights, gradient.desc}, {free.data, arena, free.result}},
         free);
     std::vector<GradientOutput> outputs{{DNNL_ARG_DIFF_WEIGHTS, entry, desc.diff_weights_desc()}};
     if (conv_.bias) outputs.push_back({DNNL_ARG_DIFF_BIAS, entry + 1, bias_desc()});
     compiler.run_into_gradients<BackwardWeights>(desc,
-                                                 {{DNNL_ARG_SRC, compiler.as_layout(source_, desc.src_desc())},
+                                                 {{DNNL_ARG_SRC, compiler.as_layout(source, desc.src_desc())},
                                                   {DNNL_ARG_DIFF_DST, compiler.as_layout(gradient, desc.diff_dst_desc())}},
                                                  outputs);
 }

@@ -60,6 +60,10 @@ Library::Library(const BackendOptions& backend_options)
     if (options.plain_between_ops && options.fusion != Fusion::off) {
         throw ConfigError("backend onednn: plain layouts between ops leave nothing to fuse; use fusion off with them");
     }
+    if (options.recompute != Recompute::off && options.fusion != Fusion::all) {
+        throw ConfigError(
+            "backend onednn: compute.recompute needs compute.fusion=all, whose batch norm is the one that runs again");
+    }
     if (options.precision == Precision::bf16 && !supports_bf16(dnnl::get_effective_cpu_isa())) {
         throw DeviceError(
             fmt::format("backend onednn: precision bf16 needs AVX-512, this CPU has {}; use precision fp32 or another machine",

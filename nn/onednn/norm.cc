@@ -24,8 +24,14 @@ MemoryDesc floats_desc(size_t count) {
 
 class NormForwardStep final : public Step {
 public:
-    NormForwardStep(const NormShape& shape, float epsilon, NormTensors tensors, std::optional<Value> addend, Value result)
-        : shape_(shape), epsilon_(epsilon), tensors_(std::move(tensors)), addend_(std::move(addend)), result_(std::move(result)) {}
+    NormForwardStep(const NormShape& shape, float epsilon, NormTensors tensors, std::optional<Value> addend, Value result,
+                    bool again)
+        : shape_(shape),
+          epsilon_(epsilon),
+          tensors_(std::move(tensors)),
+          addend_(std::move(addend)),
+          result_(std::move(result)),
+          again_(again) {}
 
     void run(const RunContext& /*context*/) override {
         norm_forward(shape_, {.source = data(tensors_.source),
@@ -33,6 +39,7 @@ public:
                               .result = data(result_),
                               .mask = bits(tensors_.mask),
                               .sigmoid = tensors_.activated.has_value(),
+                              .again = again_,
                               .scale = floats(tensors_.scale),
                               .shift = floats(tensors_.shift),
                               .mean = floats(tensors_.mean),
@@ -41,6 +48,7 @@ public:
                               .scratch = floats(tensors_.scratch)});
     }
     std::string_view name() const override {
+        if (again_) return "batch norm again";
         if (tensors_.activated) return "batch norm, sigmoid";
         return addend_ ? "batch norm, add, ReLU" : tensors_.mask ? "batch norm, ReLU" : "batch norm";
     }
@@ -51,6 +59,7 @@ private:
     NormTensors tensors_;
     std::optional<Value> addend_;
     Value result_;
+    bool again_;
 };
 
 struct NormGradients {
@@ -128,17 +137,30 @@ Value NormPlan::add_forward(Compiler& compiler, const std::optional<Value>& adde
     mean_ = compiler.new_value(floats_desc(static_cast<size_t>(shape_.channels)), "mean");
     variance_ = compiler.new_value(floats_desc(static_cast<size_t>(shape_.channels)), "variance");
     if (relu) mask_ = compiler.new_value(bytes_desc(shape_.mask_bytes()), "ReLU mask");
-    const Value scratch = compiler.new_value(floats_desc(shape_.scratch_floats()), "sums");
     compiler.keep(source_);
     const Value result = addend && compiler.may_overwrite(*addend) ? *addend : compiler.new_value(source_.desc);
     if (compiler.applies_sigmoid(op_)) activated_ = result;
+    add_forward_step(compiler, addend, result, false);
+    if (!activated_ && compiler.offer_to_remake(result, *this, addend)) addend_ = addend;
+    return result;
+}
+
+void NormPlan::add_forward_step(Compiler& compiler, const std::optional<Value>& addend, const Value& result, bool again) {
+    const Value scratch = compiler.new_value(floats_desc(shape_.scratch_floats()), "sums");
     const NormTensors tensors = tensors_with(compiler, scratch);
     std::vector<const Value*> used{&source_, &result, &mean_, &variance_, &scratch};
     use(used, tensors.scale);
     use(used, tensors.shift);
     use(used, addend);
     use(used, mask_);
-    compiler.add_step(std::make_unique<NormForwardStep>(shape_, epsilon_, tensors, addend, result), used);
+    compiler.add_step(std::make_unique<NormForwardStep>(shape_, epsilon_, tensors, addend, result, again), used);
+}
+
+Value NormPlan::remake(Compiler& compiler) {
+    std::optional<Value> addend;
+    if (addend_) addend = compiler.again(*addend_);
+    const Value result = compiler.new_value(source_.desc, "output again");
+    add_forward_step(compiler, addend, result, true);
     return result;
 }
 

@@ -31,6 +31,8 @@ public:
 
     void forward(Compiler& compiler);                             // sets the output of the batch norm
     Value forward_with(Compiler& compiler, const Value& addend);  // the addition's result, ReLU included
+    // A step that makes the result of forward, or of forward_with, once more, in a place of its own.
+    Value remake(Compiler& compiler);
     void backward(Compiler& compiler);
     Value backward_with(Compiler& compiler, int add, bool addend_wants_gradient);  // the addend's gradient where wanted
 
@@ -43,6 +45,7 @@ private:
     std::optional<Value> parameter(Compiler& compiler, Entry entry) const;
     NormTensors tensors_with(Compiler& compiler, const Value& scratch) const;
     Value add_forward(Compiler& compiler, const std::optional<Value>& addend, bool relu);
+    void add_forward_step(Compiler& compiler, const std::optional<Value>& addend, const Value& result, bool again);
     std::optional<Value> add_backward(Compiler& compiler, int from, bool wants_passed);
     void finish_parameters(Compiler& compiler);
 
@@ -54,6 +57,7 @@ private:
     Value source_, mean_, variance_;
     std::optional<Value> mask_;
     std::optional<Value> activated_;  // the result of the sigmoid behind it
+    std::optional<Value> addend_;     // of a result that is remade
 };
 
 }  // namespace lockstep::onednn

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "core/files.h"
 #include "tests/process/job.h"
@@ -98,6 +99,18 @@ TEST_F(LauncherTest, AConfigurationErrorIsOneLineWithinASecond) {
     EXPECT_LT(outcome.seconds, 1.0);
     EXPECT_EQ(count(outcome.output, "optim.momentun"), 1) << outcome.output;
     EXPECT_TRUE(outcome.says("optim.momentum")) << "the nearest key is missing: " << outcome.output;
+}
+
+TEST_F(LauncherTest, AFailedRankSaysWhyInTheFileThatTorchrunNames) {
+    Program::Environment environment = test_environment();
+    const std::string file = (folder_ / "error.json").string();
+    environment.emplace_back("TORCHELASTIC_ERROR_FILE", file);
+    const Outcome outcome = run(train({"data.train.path=/nowhere"}), 20.0, environment);
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    const auto message = nlohmann::json::parse(read_file(file)).at("message");
+    EXPECT_NE(message.at("message").get<std::string>().find("/nowhere"), std::string::npos) << message;
+    EXPECT_GT(std::stoll(message.at("extraInfo").at("timestamp").get<std::string>()), 1'000'000'000);
+    EXPECT_TRUE(outcome.says(message.at("message").get<std::string>()));
 }
 
 TEST_F(LauncherTest, AMissingCheckpointIsOneLineBeforeAnyRankStarts) {

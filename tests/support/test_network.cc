@@ -46,7 +46,8 @@ std::unique_ptr<Backend> backend_for(const TestNetworkOptions& options) {
         make_backend(options.backend, {.threads = options.threads,
                                        .fusion = options.fusion,
                                        .autotune = options.convolutions.codes.empty() ? Autotune::heuristic : Autotune::measure,
-                                       .exact_convolution = options.exact});
+                                       .exact_convolution = options.exact,
+                                       .recompute = options.recompute});
     backend->use_convolutions(options.convolutions);
     return backend;
 }

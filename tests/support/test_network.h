@@ -18,7 +18,8 @@ struct TestNetworkOptions {
     uint64_t seed = 1;
     int state_buffers = 0;  // of an optimizer
     Fusion fusion = Fusion::all;
-    bool exact = false;             // compute.exact_convolution
+    bool exact = false;  // compute.exact_convolution
+    Recompute recompute = Recompute::off;
     ConvolutionTable convolutions;  // not empty: followed, as if measured
 };
 

@@ -190,15 +190,20 @@ void norm_forward(const NormShape& shape, const NormForward& forward) {
     };
     const auto finish = [&](int64_t block) {
         const int64_t channel = block * shape.block;
-        merge_statistics(pieces, shape, block, scratch.sums, forward.mean + channel, forward.variance + channel);
+        if (!forward.again) {
+            merge_statistics(pieces, shape, block, scratch.sums, forward.mean + channel, forward.variance + channel);
+        }
         for (int64_t c = channel; c < channel + shape.block; ++c) {
             gains[c] = static_cast<float>(scale_at(forward.scale, c) * inverse_deviation(forward.variance[c], forward.epsilon));
             shifts[c] = forward.shift == nullptr ? 0.0F : forward.shift[c];
         }
     };
     two_sweeps(
-        pieces, shape.element_count(), [&](int64_t index) { norm_pieces::statistics(piece_of(index)); }, finish,
-        [&](int64_t index) { norm_pieces::normalise(piece_of(index)); });
+        pieces, shape.element_count(),
+        [&](int64_t index) {
+            if (!forward.again) norm_pieces::statistics(piece_of(index));
+        },
+        finish, [&](int64_t index) { norm_pieces::normalise(piece_of(index)); });
 }
 
 void norm_backward(const NormShape& shape, const NormBackward& backward) {

@@ -38,6 +38,7 @@ struct NormForward {
     void* result = nullptr;        // may be `addend`
     uint8_t* mask = nullptr;       // written: where the ReLU lets pass; null: no ReLU
     bool sigmoid = false;          // applied; with neither addend nor mask
+    bool again = false;            // mean and variance are given, not written: the same results once more, to the last bit
     const float* scale = nullptr;  // all per-channel arrays: C; null: 1
     const float* shift = nullptr;  // null: 0
     float* mean = nullptr;         // written

@@ -119,6 +119,32 @@ TEST(Sampler, AResumedRunGoesOnWithTheSameSamples) {
     }
 }
 
+TEST(Sampler, AnotherGlobalBatchInTheMidstOfAnEpochStillUsesEachSampleOnce) {
+    const SamplerOptions before{.sample_count = 50, .batch_global = 8, .per_replica = 4, .seed = 3};
+    const Sampler sampler(before);
+    std::vector<int> once(50, 1);
+    for (int64_t stop = 7; stop <= 14; ++stop) {  // the whole second epoch
+        for (const int64_t batch : {4, 12, 16, 28, 64}) {
+            SamplerOptions after = before;
+            after.batch_global = batch;
+            const int64_t start = continue_from(sampler.place_before(stop), after);
+            const int64_t steps = Sampler(after).steps_per_epoch();
+            std::vector<int> second(50), third(50);
+            for (const auto& rank : dealt(before, 2, 7, stop)) {
+                for (const int64_t sample : rank) ++second[static_cast<size_t>(sample)];
+            }
+            for (const auto& rank : dealt(after, 3, start, 2 * steps)) {
+                for (const int64_t sample : rank) ++second[static_cast<size_t>(sample)];
+            }
+            for (const auto& rank : dealt(after, 3, 2 * steps, 3 * steps)) {
+                for (const int64_t sample : rank) ++third[static_cast<size_t>(sample)];
+            }
+            EXPECT_EQ(second, once) << "from step " << stop << " with " << batch;
+            EXPECT_EQ(third, once) << "from step " << stop << " with " << batch;
+        }
+    }
+}
+
 TEST(Sampler, EvaluationVisitsEachSampleOnceInSourceOrder) {
     for (int world = 1; world <= 4; ++world) {
         std::vector<int> seen(21);

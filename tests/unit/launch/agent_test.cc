@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -449,6 +450,68 @@ TEST(AgentOptionsCheck, ImpossibleOptionsAreRefused) {
     EXPECT_THROW(run_agent({.min_nodes = 2, .max_nodes = 2, .command = {"true"}}), ConfigError) << "no port";
     EXPECT_THROW(run_agent({.min_nodes = 3, .max_nodes = 2, .endpoint_port = 1, .command = {"true"}}), ConfigError);
     EXPECT_THROW(run_agent({}), ConfigError) << "no command";
+}
+
+// A rank may count while its start is not quite over, which holds a few.
+TEST_F(AgentTest, RoundsLeaveNoFilesOpen) {
+    constexpr int kLast = 10, kOfAStart = 5;
+    AgentOptions options;
+    options.max_restarts = kLast;
+    ASSERT_EQ(run(1, {"count_files_until=10"}, options), 0);
+    const auto files_at = [this](int attempt) {
+        const std::string start = "attempt " + std::to_string(attempt) + " files ";
+        return std::stoi(screen().substr(screen().find(start) + start.size()));
+    };
+    EXPECT_LE(files_at(kLast), files_at(1) + kOfAStart) << screen();
+}
+
+// A pager that waits for a key: the launcher still hears what it is told, and still keeps the ranks in step with the screen.
+TEST_F(AgentTest, AScreenThatStandsStillKeepsNobodyFromEndingTheJob) {
+    std::array<int, 2> pipe_ends{};
+    ASSERT_EQ(pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+    AgentOptions options;
+    options.nproc_per_node = 2;
+    options.grace_s = 1;
+    options.command = {LOCKSTEP_RANK_PROGRAM, "lines=100000"};
+    begin_ns_ = now_ns();
+    agent_ = fork();
+    if (agent_ == 0) {
+        dup2(pipe_ends[1], 1);
+        dup2(pipe_ends[1], 2);
+        _exit(run_agent(options));
+    }
+    close(pipe_ends[1]);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ASSERT_EQ(waitpid(agent_, nullptr, WNOHANG), 0) << "20 MB do not fit into a pipe: the ranks wait";
+    kill(agent_, SIGTERM);
+    EXPECT_EQ(wait_for_end(10.0), 143);
+    close(pipe_ends[0]);
+    expect_nothing_left();
+}
+
+// Kept with the logs where there are logs; else in a folder that goes with the launcher.
+TEST_F(AgentTest, WhatAFailedRankWroteInItsErrorFileIsShown) {
+    const fs::path temporary = folder_ / "tmp";
+    fs::create_directories(temporary);
+    setenv("TMPDIR", temporary.c_str(), 1);
+    EXPECT_EQ(run(2, {"sleep=60", "1:write_error=wrong shape"}), 1);
+    EXPECT_THAT(screen(), HasSubstr("failed first"));
+    EXPECT_THAT(screen(), HasSubstr("\nits error file: ValueError: wrong shape of 1\n"));
+    EXPECT_TRUE(fs::is_empty(temporary));
+    unsetenv("TMPDIR");
+
+    AgentOptions options;
+    options.log_dir = (folder_ / "logs").string();
+    options.run_id = "kept";
+    const fs::path kept = folder_ / "logs" / "kept" / "0" / "1" / "error.json";
+    fs::create_directories(kept.parent_path());
+    std::ofstream(kept) << R"({"message": "of another run"})";
+    EXPECT_EQ(run(2, {"sleep=60", "1:exit=1"}, options), 1);
+    EXPECT_EQ(count(screen(), "of another run"), 0);
+    EXPECT_EQ(run(2, {"sleep=60", "1:write_error=wrong size"}, options), 1);
+    EXPECT_THAT(read_file(kept), HasSubstr("wrong size of 1"));
+    EXPECT_EQ(count(screen(), "its error file: ValueError: wrong size of 1"), 1);
+    expect_nothing_left();
 }
 
 }  // namespace

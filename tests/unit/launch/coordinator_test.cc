@@ -2,9 +2,12 @@
 #include "launch/coordinator.h"
 
 #include <csignal>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "core/clock.h"
 
 namespace lockstep {
 namespace {
@@ -302,6 +305,16 @@ TEST(AgentMessages, SurviveTheWire) {
     for (size_t length = 0; length < bytes.size(); ++length)
         EXPECT_FALSE(decode_decision(std::string_view(bytes).substr(0, length)));
     EXPECT_FALSE(decode_event(std::string(200, '\xff')));
+}
+
+// Times travel as ages: one from the future, or from before all time, is what only a stranger sends.
+TEST(AgentMessages, AnAgeThatCannotBeIsTakenForTheNearestThatCan) {
+    for (const int64_t ended_ns : {std::numeric_limits<int64_t>::max(), int64_t{1}}) {
+        const AgentEvent event{.kind = AgentEvent::Kind::failed, .ends = {{.rank = 1, .ended_ns = ended_ns}}};
+        const auto back = decode_event(encode(event));
+        ASSERT_TRUE(back);
+        EXPECT_LE(back->ends.at(0).ended_ns, now_ns());
+    }
 }
 
 }  // namespace

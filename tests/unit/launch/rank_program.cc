@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -64,6 +66,12 @@ int behave(const std::string& behaviour, const lockstep::World& world) {
         fmt::print(stderr, "[rank {}] error: {}: record 7 is cut\n", world.rank, value);
         return 3;
     }
+    if (verb == "write_error") {  // as a Python program does, which says nothing else
+        std::ofstream(std::getenv("TORCHELASTIC_ERROR_FILE")) << fmt::format(
+            R"({{"message": {{"message": "ValueError: {} of {}", "extraInfo": {{"py_callstack": "Traceback", "timestamp": "1"}}}}}})",
+            value, world.rank);
+        return 1;
+    }
     if (verb == "follow") {  // what a peer of a dying rank does: it notices, and ends with 140
         sleep_for_s(std::atof(value.c_str()));
         return 140;
@@ -99,6 +107,12 @@ int behave(const std::string& behaviour, const lockstep::World& world) {
     if (verb == "until_world") return work_until(world, [&] { return world.size >= std::atoi(value.c_str()); });
     if (verb == "until_attempt") return work_until(world, [&] { return attempt() >= std::atoi(value.c_str()); });
     if (verb == "until_file") return work_until(world, [&] { return access(value.c_str(), F_OK) == 0; });
+    if (verb == "count_files_until") {  // what the launcher holds open
+        const auto files = std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", getppid()));
+        fmt::print("attempt {} files {}\n", attempt(), std::distance(begin(files), end(files)));
+        std::fflush(stdout);
+        return attempt() < std::atoi(value.c_str()) ? 140 : 0;
+    }
     if (verb == "fail_until") {
         fmt::print("attempt {}\n", attempt());
         std::fflush(stdout);

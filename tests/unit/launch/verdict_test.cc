@@ -56,5 +56,16 @@ TEST(Verdict, TheClosingLinesEndWithTheRootsOwnWords) {
     EXPECT_EQ(lines.back(), "[1]: about to fail");
 }
 
+TEST(Verdict, TheErrorFileOfTheRootIsShownUnlessItsOutputSaysTheSame) {
+    std::vector<RankEnd> ends{exited(0, 1, 10), exited(1, 140, 20)};
+    ends[0].error = "ValueError: 3\nsecond line";
+    ends[1].error = "a peer is gone";
+    EXPECT_THAT(closing_lines(ends, judge(ends, 0)), testing::Contains("its error file: ValueError: 3"));
+    EXPECT_EQ(closing_lines(ends, judge(ends, 0)).back(), "  second line");
+    ends[0].last_lines = {"error: ValueError: 3", "bye"};
+    EXPECT_THAT(closing_lines(ends, judge(ends, 0)), testing::Not(testing::Contains(HasSubstr("error file"))));
+    EXPECT_EQ(closing_lines(ends, judge(ends, 0)).back(), "[0]: bye");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -84,6 +84,37 @@ TEST_F(AuditTest, AContinuedRunDropsWhatItMakesAgainAndWhatAKilledWriterLeft) {
     EXPECT_EQ(check_audit(run()).steps, 0);
 }
 
+// After two steps of 4 a step of what is left to 6, and then epochs of 6 and 4.
+TEST_F(AuditTest, AnotherGlobalBatchFromAStepOnIsPartOfThePlan) {
+    SamplerOptions six = kPlan;
+    six.batch_global = 6;
+    log(0, 1, 0, 0, {3, 1});
+    log(0, 1, 0, 1, {4, 0});
+    const auto go_on = [&] {
+        const int64_t planned = continue_from({.epoch = 0, .samples = 4}, six);
+        prepare_audit(run(), six, 1, planned - 1);
+    };
+    go_on();
+    go_on();  // and once more, before a step was made
+    AuditLog log(run(), 0, 2);
+    const auto add = [&](int64_t step, int64_t epoch, std::vector<int64_t> samples) {
+        log.add(step, {.epoch = epoch, .worker = 0, .samples = samples});
+        log.write();
+    };
+    add(1, 0, {5, 9});
+    add(2, 0, {2, 6, 7, 8});
+    AuditReport report = check_audit(run());
+    EXPECT_THAT(report.problems, IsEmpty());
+    EXPECT_EQ(report.whole_epochs, 1);
+    prepare_audit(run(), six, 3, -1);  // the same batch goes on
+    add(3, 1, {0, 1, 2, 3, 4, 5});
+    add(4, 1, {6, 7, 8, 8});
+    report = check_audit(run());
+    EXPECT_EQ(report.whole_epochs, 1);
+    EXPECT_THAT(report.problems, ElementsAre("epoch 1: sample 8 was used again in step 4 by virtual worker 0",
+                                             "epoch 1: 9 different samples were used, 10 expected"));
+}
+
 TEST_F(AuditTest, WhatIsNoLogIsRefused) {
     EXPECT_THROW(check_audit(folder("nowhere")), DataError);
     append(0, "0\t0\t1\t0\t1 x \n");

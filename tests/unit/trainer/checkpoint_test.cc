@@ -9,9 +9,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/hash.h"
 #include "core/random.h"
 #include "tests/unit/trainer/tiny_experiment.h"
 #include "trainer/replica.h"
@@ -183,8 +185,22 @@ TEST(Manifest, AChangedNumberIsNoticed) {
     EXPECT_THROW(parse_manifest(text, "manifest.json"), DataError);
 }
 
+TEST(Manifest, TheFirstVersionIsReadAndStandsWhereItsStepsLead) {
+    auto json =
+        nlohmann::ordered_json::parse(to_json({.step = 123, .steps_per_epoch = 10, .result_keys = {{"batch.global", "24"}}}));
+    json["format_version"] = 1;
+    for (const char* key : {"place", "batch_global", "checksum"}) json.erase(key);
+    json["checksum"] = hash_hex(hash_text(json.dump(2)));
+    const Manifest manifest = parse_manifest(json.dump(2), "manifest.json");
+    EXPECT_EQ(manifest.batch_global, 24);
+    EXPECT_EQ(manifest.place, (DataPlace{.epoch = 12, .samples = 72}));
+}
+
 TEST(Manifest, ComesBackEqualAndSurvivesMutation) {
     Manifest manifest{.step = 123, .steps_per_epoch = 10, .total_steps = 900, .seed = ~uint64_t{0}, .config_hash = "abc"};
+    manifest.epoch = 12.3;
+    manifest.place = {.epoch = 12, .samples = 108};
+    manifest.batch_global = 36;
     manifest.result_keys = {{"batch.global", "24"}, {"run.seed", "1"}};
     manifest.optimizer = {{"previous_rate", 0.1}};
     manifest.metrics = {{"val.loss", 1.0 / 3.0}};
@@ -197,6 +213,8 @@ TEST(Manifest, ComesBackEqualAndSurvivesMutation) {
     EXPECT_EQ(back.seed, manifest.seed);
     EXPECT_EQ(back.train_fingerprint, manifest.train_fingerprint);
     EXPECT_EQ(back.metrics, manifest.metrics);
+    EXPECT_EQ(back.place, manifest.place);
+    EXPECT_EQ(back.batch_global, 36);
     RandomStream random(9, "fuzz");
     for (int round = 0; round < 2000; ++round) {
         std::string bad = text;
