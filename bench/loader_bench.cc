@@ -57,8 +57,21 @@ double process_cpu_s() {
 struct Turn {
     double wall_s = 0.0, cpu_s = 0.0;
     int64_t wait_ns = 0;
+    int64_t start_ns = 0;   // the ring: from nothing to the first batch, not part of wall_s
     unsigned byte_sum = 0;  // of what was only read, so that the reading is not optimised away
     StageTimes stages{};
+};
+
+class Stopwatch {
+public:
+    void stop(Turn& turn) const {
+        turn.wall_s = 1e-9 * static_cast<double>(now_ns() - begin_ns_);
+        turn.cpu_s = process_cpu_s() - cpu_begin_s_;
+    }
+
+private:
+    double cpu_begin_s_ = process_cpu_s();
+    int64_t begin_ns_ = now_ns();
 };
 
 // Gives image after image to threads that each have a worker of their own; `end(worker)` once for each, one at a time.
@@ -128,21 +141,30 @@ struct Whole {
     }
 };
 
-// What a turn of the ring takes: one epoch, batch by batch.
-int64_t drain(const Source& source, const LoaderBenchOptions& options, int threads, int64_t epoch, double consumer_images_per_s) {
+// What a turn of the ring takes: one epoch, batch by batch, after the last batch of the epoch before. So the memory of the ring,
+// its threads and their decoders are there when the clock starts; what they take is `start_ns`.
+Turn drain(const Source& source, const LoaderBenchOptions& options, int threads, int64_t epoch, double consumer_images_per_s) {
     const SamplerOptions sampler{
         .sample_count = source.size(), .batch_global = options.batch, .per_replica = options.batch, .seed = options.pipeline.seed};
-    const int64_t steps = Sampler(sampler).steps_per_epoch();
+    const int64_t steps = Sampler(sampler).steps_per_epoch(), built_ns = now_ns();
     const auto loader =
-        make_train_loader(source, {.sampler = sampler, .start_step = epoch * steps, .stop_step = (epoch + 1) * steps},
+        make_train_loader(source, {.sampler = sampler, .start_step = epoch * steps - 1, .stop_step = (epoch + 1) * steps},
                           {.pipeline = options.pipeline, .worker_threads = threads, .batches_ahead = options.batches_ahead});
-    int64_t wait_ns = 0;
+    check(loader->next().has_value(), "the step before an epoch has a batch");
+    Stopwatch watch;
+    Turn turn{.start_ns = now_ns() - built_ns};
     while (const std::optional<Batch> batch = loader->next()) {
-        wait_ns += batch->wait_ns;
+        turn.wait_ns += batch->wait_ns;
         if (consumer_images_per_s <= 0.0) continue;
         std::this_thread::sleep_for(std::chrono::nanoseconds(static_cast<int64_t>(1e9 * batch->count / consumer_images_per_s)));
     }
-    return wait_ns;
+    watch.stop(turn);
+    // Those of all images made: the first batch's, too.
+    const LoaderStatistics statistics = loader->statistics();
+    for (size_t stage = 0; stage < kStageCount; ++stage) {
+        turn.stages[stage] = statistics.stages[stage] * source.size() / statistics.made;
+    }
+    return turn;
 }
 
 // The samples of a turn: good ones, and where there are JPEG files only those, so that all contestants have the same.
@@ -218,29 +240,26 @@ private:
     void add(std::string what, int threads) { entries_.push_back({{.what = std::move(what), .threads = threads}, {}}); }
 
     Turn take(const LoaderBenchRow& row, int64_t epoch) const {
+        if (row.what == "loader") return drain(source_, options_, row.threads, epoch, 0.0);
+        if (row.what == "loader, paced") return drain(source_, options_, row.threads, epoch, options_.consumer_images_per_s);
         Turn turn;
         const int64_t images = source_.size();
-        const double cpu_begin_s = process_cpu_s();
-        const int64_t begin_ns = now_ns();
+        const Stopwatch watch;
         if (row.what == "read") {
             share_out(
                 row.threads, images, [&] { return Reader{source_}; }, [&](const Reader& reader) { turn.byte_sum += reader.sum; });
         } else if (row.what == "libjpeg-turbo") {
             share_out(
                 row.threads, images, [&] { return Plain{source_}; }, [](const Plain&) {});
-        } else if (row.what == "pipeline") {
+        } else {
             share_out(
                 row.threads, images,
                 [&] {
                     return Whole{source_, options_.pipeline, epoch};
                 },
                 [&](const Whole& whole) { lockstep::add(turn.stages, whole.times()); });
-        } else {
-            turn.wait_ns =
-                drain(source_, options_, row.threads, epoch, row.what == "loader" ? 0.0 : options_.consumer_images_per_s);
         }
-        turn.wall_s = 1e-9 * static_cast<double>(now_ns() - begin_ns);
-        turn.cpu_s = process_cpu_s() - cpu_begin_s;
+        watch.stop(turn);
         return turn;
     }
 
@@ -262,6 +281,7 @@ private:
         row.cpu_us = median(entry.turns, [&](const Turn& turn) { return 1e6 * turn.cpu_s / images; });
         row.wait_share =
             median(entry.turns, [](const Turn& turn) { return 1e-9 * static_cast<double>(turn.wait_ns) / turn.wall_s; });
+        row.start_ms = median(entry.turns, [](const Turn& turn) { return 1e-6 * static_cast<double>(turn.start_ns); });
         for (size_t stage = 0; stage < kStageCount; ++stage) {
             row.stage_us[stage] =
                 median(entry.turns, [&](const Turn& turn) { return 1e-3 * static_cast<double>(turn.stages[stage]) / images; });
@@ -304,7 +324,7 @@ LoaderBenchResult run_loader_bench(const Source& source, const LoaderBenchOption
                              .mean_pixels = chooser.pixels / static_cast<double>(selection.size())};
     Bench bench(selection, options, chooser.has_jpeg);
     const CpuTimes before = cpu_times();
-    for (int64_t round = 0; round < options.rounds; ++round) bench.round(round);
+    for (int64_t epoch = 1; epoch <= options.rounds; ++epoch) bench.round(epoch);
     result.steal_share = steal_share(before, cpu_times());
     result.rows = bench.rows();
     return result;

@@ -32,7 +32,8 @@ struct LoaderBenchRow {
     double cpu_us = 0.0;                         // processor time of an image, median; neighbours on the machine move it less
     double of_libjpeg = 0.0;                     // images/s over those of libjpeg-turbo in the same round, median; 0: no such row
     double wait_share = 0.0;                     // paced: of the time, the consumer waited
-    std::array<double, kStageCount> stage_us{};  // of an image, medians; pipeline only
+    double start_ms = 0.0;                       // loader: from nothing to the first batch, median
+    std::array<double, kStageCount> stage_us{};  // of an image, medians; pipeline and loader
 };
 
 struct LoaderBenchResult {

@@ -13,6 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+bool has_stages(const LoaderBenchRow& row) { return row.what == "pipeline" || row.what == "loader"; }
+
 Json json_of(const LoaderBenchRow& row) {
     const Spread& rate = row.images_per_s;
     Json json{{"what", row.what},
@@ -23,7 +25,8 @@ Json json_of(const LoaderBenchRow& row) {
               {"cpu_us_per_image", row.cpu_us}};
     if (row.of_libjpeg > 0.0) json["of_libjpeg_turbo"] = row.of_libjpeg;
     if (row.what == "loader, paced") json["wait_share"] = row.wait_share;
-    if (row.what == "pipeline") {
+    if (row.start_ms > 0.0) json["start_ms"] = row.start_ms;
+    if (has_stages(row)) {
         for (size_t stage = 0; stage < kStageCount; ++stage)
             json["stage_us"][std::string(kStageNames[stage])] = row.stage_us[stage];
     }
@@ -142,11 +145,11 @@ std::string to_text(const LoaderBenchResult& result) {
             text += fmt::format("{:<16} a consumer of {:g} images/s waits {:.2f} % of the time\n", "",
                                 result.options.consumer_images_per_s, 100.0 * row.wait_share);
         }
-        if (row.what != "pipeline") continue;
+        if (!has_stages(row)) continue;
         text += fmt::format("{:<16} us:", "");
         for (size_t stage = 0; stage < kStageCount; ++stage)
             text += fmt::format(" {} {:.1f}", kStageNames[stage], row.stage_us[stage]);
-        text += "\n";
+        text += row.start_ms > 0.0 ? fmt::format("; first batch after {:.0f} ms\n", row.start_ms) : "\n";
     }
     return text;
 }

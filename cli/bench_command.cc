@@ -72,7 +72,7 @@ void add_step(CLI::App& parent, Action& chosen) {
 }  // namespace
 
 void add_bench(CLI::App& app, Action& chosen) {
-    CLI::App* bench = app.add_subcommand("bench", "measure parts of the system on this machine");
+    CLI::App* bench = app.add_subcommand("bench", "Measure parts of the system on this machine");
     bench->require_subcommand(1);
     add_step(*bench, chosen);
     add_bench_allreduce(*bench, chosen);

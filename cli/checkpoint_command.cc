@@ -28,7 +28,7 @@ struct Arguments {
     bool exit_code = false;
 };
 
-void print(const Json& json) { fmt::print("{}\n", json.dump(2)); }
+void print(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
 
 double megabytes(int64_t bytes) { return 1e-6 * static_cast<double>(bytes); }
 

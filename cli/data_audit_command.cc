@@ -35,7 +35,7 @@ void print(const Arguments& arguments, const AuditReport& report) {
         const nlohmann::ordered_json json = {{"steps", report.steps},       {"whole_epochs", report.whole_epochs},
                                              {"samples", report.samples},   {"worlds", worlds},
                                              {"problems", report.problems}, {"sound", report.problems.empty()}};
-        fmt::print("{}\n", json.dump(2));
+        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
         return;
     }
     fmt::print("{}: {} steps, {} samples, ranks: {}\n", arguments.run_dir, report.steps, report.samples, worlds_text(report));

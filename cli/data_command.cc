@@ -60,7 +60,7 @@ int draw(const ShapesOptions& options) {
 void add_inspect(CLI::App& data, Action& chosen) {
     const auto arguments = std::make_shared<InspectArguments>();
     CLI::App* command = data.add_subcommand("inspect", "Show what a data set is, its classes and its fingerprint");
-    add_source_options(*command, arguments->source, 1);
+    add_source_options(*command, arguments->source, Paths::one);
     command->parse_complete_callback([arguments, &chosen] { chosen = [arguments] { return inspect(*arguments); }; });
 }
 

@@ -59,7 +59,7 @@ int run_verify(const Arguments& arguments) {
     const VerifyResult result =
         verify_images(*source, {.threads = arguments.threads, .find_duplicates = !arguments.allow_duplicates});
     if (arguments.json) {
-        fmt::print("{}\n", verify_json(*source, result).dump(2));
+        fmt::print("{}\n", verify_json(*source, result).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
         print_verdict(*source, result);
     }
@@ -116,7 +116,7 @@ int run_stats(const Arguments& arguments) {
     const std::unique_ptr<Source> source = open_chosen(arguments.source);
     const SetStatistics result = statistics_of(*source, arguments.threads);
     if (arguments.json) {
-        fmt::print("{}\n", stats_json(*source, result).dump(2));
+        fmt::print("{}\n", stats_json(*source, result).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
         print_stats(*source, result);
     }
@@ -126,7 +126,7 @@ int run_stats(const Arguments& arguments) {
 CLI::App* add_look(CLI::App& data, const char* name, const char* help, int (*run)(const Arguments&), Action& chosen,
                    const std::shared_ptr<Arguments>& arguments) {
     CLI::App* command = data.add_subcommand(name, help);
-    add_source_options(*command, arguments->source, 1000);
+    add_source_options(*command, arguments->source, Paths::several);
     command->add_option("--threads", arguments->threads, "Decoding threads")->check(CLI::Range(1, 1024))->capture_default_str();
     command->add_flag("--json", arguments->json, "Print JSON");
     command->parse_complete_callback([arguments, run, &chosen] { chosen = [arguments, run] { return run(*arguments); }; });

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "configs/experiment.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "data_loader/sampler.h"
 #include "data_loader/source.h"
 #include "trainer/recipe.h"
@@ -37,7 +38,7 @@ void print_step(const Source& source, const Sampler& sampler, const std::vector<
                 const int64_t sample = order[static_cast<size_t>(sampler.position(step, worker) + place)];
                 source.read(sample, record);
                 fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", epoch, epoch * sampler.steps_per_epoch() + step, rank, worker, sample,
-                           record.label, record.key);
+                           record.label, printable(record.key));
             }
         }
     }

@@ -86,7 +86,7 @@ void add_data_pack(CLI::App& data, Action& chosen) {
     pack.threads = default_threads();
     CLI::App* command = data.add_subcommand("pack", "Write any data set as WebDataset shards with side indexes");
     command->footer("Example: lockstep data pack imagenet/train --out packed/train --max-side 500 --shuffle 1");
-    add_source_options(*command, arguments->source, 1000);
+    add_source_options(*command, arguments->source, Paths::several);
     command->add_option("--out", pack.out, "Folder that gets the shards")->required();
     command->add_option("--prefix", pack.prefix, "Shards are named PREFIX-000000.tar and so on")->capture_default_str();
     command->add_option("--shard-size", pack.shard_bytes, "Largest shard, such as 256MB")

@@ -59,14 +59,19 @@ std::string escaped(std::string_view text) {
 }
 
 // The pipeline's floats back to the pixels they came from.
-ImageView to_pixels(const std::vector<float>& values, const PipelineOptions& options, Image& out) {
+ImageView to_pixels(const std::vector<float>& values, const PipelineOptions& options, bool mirrored, Image& out) {
     const ImageView view = out.reshape(options.width, options.height, options.channels == 1 ? 1 : 4);
     const size_t width = static_cast<size_t>(options.width), plane = width * static_cast<size_t>(options.height);
     const size_t step = static_cast<size_t>(view.bytes_per_pixel);
+    const auto mean_at = [&](size_t channel, size_t place) {
+        if (!options.mean_image) return options.mean[channel];
+        const size_t x = place % width, from = mirrored ? place - x + (width - 1 - x) : place;
+        return options.mean_image->values[channel * plane + from];
+    };
     for (size_t place = 0; place < plane; ++place) {
         uint8_t* pixel = view.row(static_cast<int>(place / width)) + place % width * step;
         for (size_t channel = 0; channel < static_cast<size_t>(options.channels); ++channel) {
-            const float value = values[channel * plane + place] * options.stddev[channel] + options.mean[channel];
+            const float value = values[channel * plane + place] * options.stddev[channel] + mean_at(channel, place);
             pixel[channel] = static_cast<uint8_t>(std::clamp(std::lround(value * 255.0F), 0L, 255L));
         }
     }
@@ -100,7 +105,7 @@ public:
         try {
             pipeline_.run(record_, epoch, sample, values_);
             std::vector<uint8_t> file;
-            encode_png(to_pixels(values_, options_, image_), file);
+            encode_png(to_pixels(values_, options_, pipeline_.choices().flipped, image_), file);
             picture =
                 fmt::format("<img width=\"{}\" src=\"data:image/png;base64,{}\">", std::max(options_.width, 96), base64(file));
             choices = describe(pipeline_.choices());
@@ -133,13 +138,13 @@ int show(const Arguments& arguments) {
     const int64_t count = std::min<int64_t>(arguments.count, std::ssize(order));
     std::string page = fmt::format(
         "<!doctype html><meta charset=\"utf-8\"><title>Epoch {0}</title><style>body{{font:13px "
-        "sans-serif}}figure{{display:inline-block;"
-        "vertical-align:top;margin:6px;max-width:240px;overflow-wrap:anywhere}}img{{image-rendering:pixelated}}</style>"
-        "<h1>The first {1} samples of epoch {0}</h1><p>{2}</p>\n",
-        arguments.epoch, count, escaped(source->description()));
+        "sans-serif}}main{{display:grid;gap:16px 12px;grid-template-columns:repeat(auto-fill,minmax({3}px,1fr))}}"
+        "figure{{margin:0;overflow-wrap:anywhere}}img{{image-rendering:pixelated}}</style>"
+        "<h1>The first {1} samples of epoch {0}</h1><p>{2}</p><main>\n",
+        arguments.epoch, count, escaped(source->description()), std::max(options.width, 200));
     Sheet sheet(*source, options);
     for (int64_t place = 0; place < count; ++place) page += sheet.cell(arguments.epoch, order[static_cast<size_t>(place)]);
-    write_file_atomically(arguments.out, page);
+    write_file_atomically(arguments.out, page + "</main>\n");
     fmt::print("{}: {} samples of epoch {}\n", arguments.out, count, arguments.epoch);
     return static_cast<int>(ExitCode::kDone);
 }

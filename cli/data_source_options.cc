@@ -10,10 +10,10 @@
 
 namespace lockstep::cli {
 
-void add_source_options(CLI::App& command, SourceChoice& choice, int max_paths) {
+void add_source_options(CLI::App& command, SourceChoice& choice, Paths paths) {
     command.add_option("path", choice.paths, "Folder, file, or shards such as train-{000..127}.tar")
         ->required()
-        ->expected(1, max_paths);
+        ->expected(1, paths == Paths::one ? 1 : CLI::detail::expected_max_vector_size);
     command.add_option("--source", choice.options.kind, "Format; auto: by what lies at the path (docs/data.md lists them)")
         ->capture_default_str();
     command.add_option("--labels", choice.options.labels_path,

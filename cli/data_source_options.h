@@ -1,6 +1,7 @@
 // The options by which the sub-commands of `data` are told where the samples are.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ struct SourceChoice {
     bool validation = false;
 };
 
-// Up to `max_paths` positional paths, --source, --labels and so on. `choice` must live until the command has run.
-void add_source_options(CLI::App& command, SourceChoice& choice, int max_paths);
+enum class Paths : uint8_t { one, several };
+// Positional paths, --source, --labels and so on. `choice` must live until the command has run.
+void add_source_options(CLI::App& command, SourceChoice& choice, Paths paths);
 
 // The sources one after another; those after the first use its class names.
 std::unique_ptr<Source> open_chosen(const SourceChoice& choice);

@@ -25,8 +25,8 @@ struct EvalArguments {
 
 void print(const EvaluationResult& result, const std::string& checkpoint, bool json) {
     if (json) {
-        // 17 digits: the numbers survive the way through text.
-        fmt::print(R"({{"val.count": {}, "val.top1": {:.17g}, "val.top5": {:.17g}, "val.loss": {:.17g}}})"
+        // The shortest texts from which the same numbers come back.
+        fmt::print(R"({{"val.count": {}, "val.top1": {}, "val.top5": {}, "val.loss": {}}})"
                    "\n",
                    result.count, result.top1, result.top5, result.loss);
     } else {

@@ -14,6 +14,7 @@ namespace lockstep::cli {
 
 int run_job(const Experiment& experiment, const std::function<int(const World&, Store&)>& work) {
     std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is a write that fails, told like a full disk, not the process's end
+    std::signal(SIGPIPE, SIG_IGN);  // who reads the output may leave; training goes on
     const World world = world_from_environment(process_environment());
     log::init({.rank = world.rank, .world_size = world.size});
     const Rendezvous rendezvous = meet(world, experiment.comm.start_timeout_ms);

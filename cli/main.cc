@@ -1,5 +1,8 @@
+#include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <iostream>
 #include <new>
 #include <string>
 #include <system_error>
@@ -14,6 +17,7 @@
 #include "core/log.h"
 #include "core/nearest.h"
 #include "launch/error_file.h"
+#include "trainer/agreement.h"
 
 namespace {
 
@@ -45,8 +49,16 @@ std::string describe(const CLI::ParseError& error, const std::vector<const CLI::
                        choice);
 }
 
+// Output that a full disk swallows must not look like success.
+void finish_output() {
+    std::cout.flush();
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return;
+    throw lockstep::DeviceError("cannot write the output; free space, or send it elsewhere");
+}
+
 int run_main(int argc, char** argv) {
     CLI::App app("Lockstep: distributed data-parallel training of image classifiers", "lockstep");
+    app.set_version_flag("--version", "lockstep " + lockstep::program_version(), "Print the version");
     app.require_subcommand(1);
     lockstep::cli::Action chosen;
     for (const auto add : {lockstep::cli::add_train, lockstep::cli::add_run, lockstep::cli::add_eval, lockstep::cli::add_bench,
@@ -64,7 +76,9 @@ int run_main(int argc, char** argv) {
                                                 describe(error, commands, std::vector<std::string>(argv + 1, argv + argc)),
                                                 command_path(commands)));
     }
-    return chosen();
+    const int code = chosen();
+    finish_output();
+    return code;
 }
 
 // On the screen and, for a launcher, in the error file it asked for.
@@ -84,6 +98,9 @@ int main(int argc, char** argv) {
         return fail(error.what(), error.exit_code());
     } catch (const std::bad_alloc&) {
         return fail("out of memory; use a smaller batch or network, or raise the memory limit (ulimit -v, cgroup)",
+                    ExitCode::kEnvironment);
+    } catch (const std::filesystem::filesystem_error& error) {
+        return fail(fmt::format("the system refused: {}; check that path, its permissions, and TMPDIR if it is set", error.what()),
                     ExitCode::kEnvironment);
     } catch (const std::system_error& error) {  // threads and files that the machine refuses
         return fail(

@@ -94,7 +94,7 @@ void add_allreduce(CLI::App& parent, Action& chosen) {
 }  // namespace
 
 void add_simulate(CLI::App& app, Action& chosen) {
-    CLI::App* simulate = app.add_subcommand("simulate", "what a collective would take on a network that is not here");
+    CLI::App* simulate = app.add_subcommand("simulate", "What a collective would take on a network that is not here");
     simulate->require_subcommand(1);
     add_allreduce(*simulate, chosen);
 }

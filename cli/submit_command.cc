@@ -1,5 +1,7 @@
 // `lockstep submit slurm`: prints the batch script of a training; sbatch takes it from there.
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -36,7 +38,7 @@ void add_submit(CLI::App& app, Action& chosen) {
     slurm->footer("Example: lockstep submit slurm --nodes 8 --ranks-per-node 2 --time 12:00:00 -- train config.yaml | sbatch");
     const auto job = std::make_shared<SlurmJob>();
     const auto no_requeue = std::make_shared<bool>(false);
-    const auto program = std::make_shared<std::string>("lockstep");
+    const auto program = std::make_shared<std::string>(std::filesystem::read_symlink("/proc/self/exe").string());
     slurm->add_option("--nodes", job->nodes, "Nodes");
     slurm->add_option("--ranks-per-node", job->ranks_per_node, "Ranks on each node");
     slurm->add_option("--cpus-per-rank", job->cpus_per_rank, "Processors for each rank; default: the site's");
@@ -49,7 +51,7 @@ void add_submit(CLI::App& app, Action& chosen) {
     slurm->add_option("--name", job->name, "Name of the job");
     slurm->add_option("--signal-before-end", job->signal_before_end_s,
                       "Seconds before the time limit at which the ranks are asked to stop");
-    slurm->add_option("--program", *program, "Where the nodes find this program");
+    slurm->add_option("--program", *program, "Where the nodes find this program; default: where it is here");
     slurm->add_flag("--no-requeue", *no_requeue, "Do not go on in a new job after a stop with a checkpoint");
     slurm->add_option("command", job->command, "After --: `train CONFIG [key=value ...]`, or a program and its arguments")
         ->required();

@@ -141,11 +141,10 @@ private:
         }
         const double peak = peak_rate();
         if (lr.warmup.amount > 0 && lr.warmup_from > peak) {
-            warn("lr.warmup_from",
-                 fmt::format("{} is above the peak {}; the warmup starts at the peak", lr.warmup_from, format_number(peak)));
+            warn("lr.warmup_from", fmt::format("{} is above the peak {:.6g}; the warmup starts at the peak", lr.warmup_from, peak));
         }
         if ((lr.schedule == "cosine" || lr.schedule == "polynomial") && lr.final_rate > peak) {
-            fail("lr.final_rate", fmt::format("found {}; allowed: at most the peak {}", lr.final_rate, format_number(peak)));
+            fail("lr.final_rate", fmt::format("found {}; allowed: at most the peak {:.6g}", lr.final_rate, peak));
         }
     }
 
@@ -236,7 +235,7 @@ void check_schedule(const Experiment& experiment, int64_t steps_per_epoch) {
     }
     if (warmup == 0 || warmup < total) return;
     throw ConfigError(fmt::format(
-        "lr.warmup {} is {} steps, as long as the run of {} steps ({} per epoch); make it shorter than train.duration {}",
+        "lr.warmup {} is {} steps, no shorter than the run of {} steps ({} per epoch); make it shorter than train.duration {}",
         format_duration(experiment.lr.warmup), warmup, total, steps_per_epoch, format_duration(experiment.train.duration)));
 }
 

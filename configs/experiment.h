@@ -61,7 +61,8 @@ struct Experiment {
     struct Data {
         DataSetConfig train, val;  // val.path empty: no validation
         std::array<double, 3> mean{0.485, 0.456, 0.406}, stddev{0.229, 0.224, 0.225};
-        int64_t workers = 0;  // 0: auto
+        std::string mean_file;  // empty: `mean`
+        int64_t workers = 0;    // 0: auto
         int64_t batches_ahead = 4;
         int64_t timeout_ms = 60'000;  // without a finished image
         bool shuffle = true;

@@ -120,6 +120,10 @@ std::vector<SchemaRow> data_rows() {
     return {
         {"data.mean", [](Experiment& e) -> Field { return &e.data.mean; },
          "Mean of each colour channel, of pixels in 0 to 1; subtracted. One number stands for all channels."},
+        {"data.mean_file", [](Experiment& e) -> Field { return &e.data.mean_file; },
+         "Mean of every pixel, subtracted in place of `data.mean`: a BlobProto of Caffe's compute_image_mean, as large as the "
+         "network's "
+         "input. Caffe, which scales nothing, is `data.stddev: 0.00392156862745098`."},
         {.name = "data.stddev",
          .field = [](Experiment& e) -> Field { return &e.data.stddev; },
          .doc = "Standard deviation of each colour channel; divided by. One number stands for all channels.",

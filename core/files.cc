@@ -25,8 +25,7 @@ namespace {
 
 [[noreturn]] void throw_write_error(const fs::path& path, const fs::path& temporary, int error) {
     unlink(temporary.c_str());
-    throw DeviceError(fmt::format("cannot write {}: {}; free space or choose another folder with run.dir=PATH", path.string(),
-                                  std::strerror(error)));
+    throw DeviceError(fmt::format("cannot write {}: {}; free space or choose another folder", path.string(), std::strerror(error)));
 }
 
 void write_all(int descriptor, std::string_view content, const fs::path& path, const fs::path& temporary) {

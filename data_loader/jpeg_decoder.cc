@@ -5,6 +5,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include <jpeglib.h>
 // jerror.h needs jpeglib.h first.
@@ -64,6 +65,7 @@ struct JpegDecoder::State {
     std::jmp_buf jump{};
     std::array<char, JMSG_LENGTH_MAX> message{};
     std::string name;
+    std::vector<uint8_t> unwanted;  // one row: where decoded rows go that nobody wants
     int64_t warnings = 0;
     bool opened = false;
     bool end_marker_seen = false;   // near the end of the file
@@ -128,6 +130,7 @@ struct JpegDecoder::State {
     bool is_progressive_incomplete() const;
     void check_size();
     void read_rows(int row_count, const ImageView& view);
+    void pass_over_rows(int row_count);
 };
 
 bool JpegDecoder::State::is_progressive_incomplete() const {
@@ -158,6 +161,15 @@ void JpegDecoder::State::read_rows(int row_count, const ImageView& view) {
         const int wanted = std::min(kRowsPerCall, row_count - done);
         for (int index = 0; index < wanted; ++index) rows[static_cast<size_t>(index)] = view.row(done + index);
         done += static_cast<int>(jpeg_read_scanlines(&library, rows.data(), static_cast<JDIMENSION>(wanted)));
+    }
+}
+
+// Decodes rows that nobody wants: all into the same place, which stays in the cache.
+void JpegDecoder::State::pass_over_rows(int row_count) {
+    std::array<JSAMPROW, kRowsPerCall> rows;
+    rows.fill(unwanted.data());
+    for (int left = row_count; left > 0;) {
+        left -= static_cast<int>(jpeg_read_scanlines(&library, rows.data(), static_cast<JDIMENSION>(std::min(kRowsPerCall, left))));
     }
 }
 
@@ -242,27 +254,29 @@ ImageView JpegDecoder::decode(const DecodeRequest& request, Image& out) {
     library.scale_num = 1;
     library.scale_denom = static_cast<unsigned>(request.shrink);
     CropBox box;
-    int first_column = 0, first_row = 0, rows = 0;
+    int first_column = 0;
     state.guarded([&] {
         jpeg_start_decompress(&library);
         box = shrunk(request.box, request.shrink, library);
-        if (!request.everything) {
-            first_column = leave_out_columns(library, box);
-            first_row = box.y;
+        if (!request.everything) first_column = leave_out_columns(library, box);
+    });
+    const ImageView view = out.reshape(static_cast<int>(library.output_width), box.height, grey ? 1 : 4);
+    if (state.unwanted.size() < view.stride_bytes) state.unwanted.resize(view.stride_bytes);
+    state.guarded([&] {
+        if (request.everything) {
+            state.pass_over_rows(box.y);
+        } else if (box.y > 0) {
+            jpeg_skip_scanlines(&library, static_cast<JDIMENSION>(box.y));
         }
+        state.read_rows(box.height, view);
         // To see whether the file is whole, rows below the wanted ones are decoded too.
         const bool to_the_end = request.everything || !state.end_marker_seen;
-        rows = (to_the_end ? static_cast<int>(library.output_height) : box.y + box.height) - first_row;
-    });
-    const ImageView view = out.reshape(static_cast<int>(library.output_width), rows, grey ? 1 : 4);
-    state.guarded([&] {
-        if (first_row > 0) jpeg_skip_scanlines(&library, static_cast<JDIMENSION>(first_row));
-        state.read_rows(rows, view);
+        if (to_the_end) state.pass_over_rows(static_cast<int>(library.output_height) - box.y - box.height);
     });
     if (state.input_ended && (state.data_ended_early || state.is_progressive_incomplete())) {
         state.fail(fmt::format("the file ends before the image is complete ({} rows)", library.image_height));
     }
-    const ImageView wanted = view.crop(box.x - first_column, box.y - first_row, box.width, box.height);
+    const ImageView wanted = view.crop(box.x - first_column, 0, box.width, box.height);
     if (inks) inks_to_rgbx(wanted, library.saw_Adobe_marker);
     // Nothing of interest follows: abort is cheaper than finish and never fails.
     jpeg_abort_decompress(&library);

@@ -72,6 +72,7 @@ double draw_factor(double most, RandomStream& random) {
 Pipeline::Pipeline(const PipelineOptions& options)
     : options_(options), normalisation_{.channels = options.channels, .mean = options.mean, .stddev = options.stddev} {
     validate(options_);
+    if (options_.mean_image) normalisation_.mean = {}, normalisation_.stddev = {1.0F, 1.0F, 1.0F};
     first_free_flip_ = options_.transforms.size();
     while (first_free_flip_ > 0 && is_blind_to_mirrors(options_.transforms[first_free_flip_ - 1])) --first_free_flip_;
 }
@@ -93,6 +94,7 @@ void Pipeline::run(const Record& record, int64_t epoch, int64_t sample, std::spa
         if (transform.kind == Kind::pca_lighting) light(transform, random);
     }
     pixel_kernels::normalise(image, normalisation_, mirrored_, out.data());
+    if (options_.mean_image) subtract_mean_image(*options_.mean_image, options_.stddev, choices_.flipped, out);
     for (const Transform& transform : rest) {
         if (transform.kind == Kind::random_erasing) erase(transform, random, out);
     }

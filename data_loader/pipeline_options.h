@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "data_loader/mean_image.h"
 #include "data_loader/resample.h"
 
 namespace lockstep {
@@ -55,6 +57,7 @@ struct PipelineOptions {
     int channels = 3, height = 224, width = 224;        // of the batch; what comes out of the transforms must match
     std::array<float, 3> mean{0.485F, 0.456F, 0.406F};  // of pixels in [0, 1]
     std::array<float, 3> stddev{0.229F, 0.224F, 0.225F};
+    std::shared_ptr<const MeanImage> mean_image;  // in place of `mean`; shared by the threads, which only read it
     BadImagePolicy on_bad_image = BadImagePolicy::error;
     DecodeMode decode = DecodeMode::exact;
     bool apply_exif_orientation = false;  // false: pixels as stored, as torchvision's loader

@@ -93,6 +93,12 @@ void validate(const PipelineOptions& options) {
     for (const float deviation : options.stddev) {
         if (!(deviation > 0.0F)) throw ConfigError(fmt::format("data.stddev {} must be greater than 0", deviation));
     }
+    if (const MeanImage* mean = options.mean_image.get();
+        mean != nullptr && (mean->channels != options.channels || mean->height != options.height || mean->width != options.width)) {
+        throw ConfigError(
+            fmt::format("the mean image of data.mean_file is {}x{}x{} but the network takes {}x{}x{}; they must be equal",
+                        mean->channels, mean->height, mean->width, options.channels, options.height, options.width));
+    }
     const Transform* last_sized = nullptr;
     bool on_floats = false;
     for (const Transform& transform : options.transforms) {

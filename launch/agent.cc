@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/host.h"
+#include "core/text.h"
 #include "launch/rank_group.h"
 #include "launch/rank_plans.h"
 #include "launch/signal_reader.h"
@@ -263,8 +264,9 @@ private:
         reported_ = false;
         group_ = std::make_unique<RankGroup>(host_, decision.round);
         if (is_elastic() || decision.round > 0) {
-            const std::string text = fmt::format("round {}: {} nodes, {} ranks, restart {} of {}", decision.round,
-                                                 decision.members.size(), decision.world_size, restarts_, options_.max_restarts);
+            const std::string text =
+                fmt::format("round {}: {}, {}, restart {} of {}", decision.round, counted(std::ssize(decision.members), "node"),
+                            counted(decision.world_size, "rank"), restarts_, options_.max_restarts);
             if (link_->is_host()) say(text);
         }
         for (int local_rank = 0; local_rank < options_.nproc_per_node; ++local_rank) {

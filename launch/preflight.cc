@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/clock.h"
+#include "core/text.h"
 
 namespace lockstep {
 
@@ -146,9 +147,10 @@ std::string data_text(const std::vector<PathFact>& data) {
 std::string to_text(const Preflight& preflight) {
     std::map<int, std::vector<const MachineFacts*>> nodes;
     for (const MachineFacts& rank : preflight.ranks) nodes[rank.node].push_back(&rank);
-    std::string text = fmt::format("{} rank{} on {} node{}, started by {}; program {}\n", preflight.ranks.size(),
-                                   preflight.ranks.size() == 1 ? "" : "s", nodes.size(), nodes.size() == 1 ? "" : "s",
-                                   preflight.ranks.front().launcher, preflight.ranks.front().program);
+    const std::string& launcher = preflight.ranks.front().launcher;
+    std::string text = fmt::format("{} on {}, started {}; program {}\n", counted(std::ssize(preflight.ranks), "rank"),
+                                   counted(std::ssize(nodes), "node"), launcher == "single" ? "alone" : "by " + launcher,
+                                   preflight.ranks.front().program);
     for (const auto& [node, members] : nodes) text += node_text(*members.front(), members.size());
     text += pairs_text(preflight.pairs);
     text += data_text(preflight.ranks.front().data);
@@ -158,8 +160,9 @@ std::string to_text(const Preflight& preflight) {
         errors += finding.is_error ? 1 : 0;
     }
     const size_t warnings = preflight.findings.size() - errors;
-    return text + fmt::format("{}: {} error{}, {} warning{}; {:.1f} s\n", errors == 0 ? "ready" : "not ready", errors,
-                              errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", preflight.seconds);
+    return text + fmt::format("{}: {}, {}; {:.1f} s\n", errors == 0 ? "ready" : "not ready",
+                              counted(static_cast<int64_t>(errors), "error"), counted(static_cast<int64_t>(warnings), "warning"),
+                              preflight.seconds);
 }
 
 std::string to_json(const Preflight& preflight) {

@@ -130,12 +130,15 @@ std::vector<std::string> closing_lines(const std::vector<RankEnd>& ends, const V
                                     end.step < 0 ? "-" : fmt::format("{}", end.step), describe_end(end),
                                     end.log.empty() ? "" : "  " + end.log, &end == &root ? "  <- first" : ""));
     }
-    lines.push_back(fmt::format("rank {} failed first ({} pid {}): {}", root.rank, root.host, root.pid, describe_end(root)));
-    if (const std::vector<std::string> said = words_of_error_file(root); !said.empty()) {
+    const std::vector<std::string> said = words_of_error_file(root);
+    lines.push_back(fmt::format("rank {} failed first ({} pid {}): {}{}", root.rank, root.host, root.pid, describe_end(root),
+                                !said.empty()             ? ""
+                                : root.last_lines.empty() ? "; it wrote nothing"
+                                                          : "; its last lines:"));
+    if (!said.empty()) {
         lines.push_back(fmt::format("its error file: {}", said.front()));
         for (const std::string& line : said | std::views::drop(1)) lines.push_back("  " + line);
-    } else if (root.last_lines.empty()) {
-        lines.emplace_back("it wrote nothing");
+        if (!root.last_lines.empty()) lines.emplace_back("its last lines:");
     }
     for (const std::string& line : root.last_lines) lines.push_back(fmt::format("[{}]: {}", root.rank, line));
     return lines;

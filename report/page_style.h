@@ -18,7 +18,7 @@ h1{font-size:24px;margin:0}h2{font-size:17px;margin:0 0 4px}
 .alert{border-left-color:var(--exposed_transfer);font-size:15px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:12px;margin-bottom:16px}
 .tile,section{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px}
-.tile b{display:block;font-size:23px;font-weight:650;line-height:1.25}.tile span{color:var(--soft);font-size:13px}
+.tile b{display:block;white-space:nowrap;font-size:23px;font-weight:650;line-height:1.25}.tile span{color:var(--soft);font-size:13px}
 section{margin-bottom:16px;overflow-x:auto}
 section>p{color:var(--soft);margin:0 0 8px;font-size:13.5px;max-width:86ch}
 .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:10px}

@@ -197,9 +197,20 @@ std::optional<std::filesystem::path> CheckpointFolder::set_aside() const {
     return aside;
 }
 
+Manifest read_manifest(const std::filesystem::path& checkpoint) {
+    const fs::path path = checkpoint / "manifest.json";
+    Manifest manifest = parse_manifest(read_file(path), path);
+    // Under a later step's name an old checkpoint would be the newest for ever, and every start would go back to it.
+    const std::optional<int64_t> named = step_of(checkpoint);
+    if (named && *named != manifest.step) {
+        throw DataError(fmt::format("{}: the manifest is of step {}; give the folder its name {} back", checkpoint.string(),
+                                    manifest.step, folder_name(manifest.step)));
+    }
+    return manifest;
+}
+
 Manifest verify_checkpoint(const std::filesystem::path& checkpoint) {
-    const fs::path manifest_path = checkpoint / "manifest.json";
-    Manifest manifest = parse_manifest(read_file(manifest_path), manifest_path);
+    Manifest manifest = read_manifest(checkpoint);
     for (const auto& [name, expected] : manifest.files) {
         const fs::path path = checkpoint / fs::path(name).filename();  // a manifest never leads out of its folder
         const MappedFile file(path);
@@ -210,7 +221,7 @@ Manifest verify_checkpoint(const std::filesystem::path& checkpoint) {
         }
     }
     if (!manifest.files.contains(std::string(kModelFile))) {
-        throw DataError(fmt::format("{}: lists no {}", manifest_path.string(), kModelFile));
+        throw DataError(fmt::format("{}/manifest.json: lists no {}", checkpoint.string(), kModelFile));
     }
     return manifest;
 }

@@ -63,6 +63,8 @@ private:
 std::vector<std::pair<int64_t, std::filesystem::path>> list_checkpoints(const std::filesystem::path& folder);
 bool is_better(const std::string& metric, double candidate, double champion);  // of losses the smaller, of all else the larger
 
+// Of a folder that bears a checkpoint's name it must be that step's. Throws DataError naming the file.
+Manifest read_manifest(const std::filesystem::path& checkpoint);
 // Reads the manifest and checks every file against its checksum. Throws DataError naming the file.
 Manifest verify_checkpoint(const std::filesystem::path& checkpoint);
 // `place` is a checkpoint or a run folder, whose latest is taken. Throws DataError when there is none.

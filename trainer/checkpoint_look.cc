@@ -37,8 +37,7 @@ CheckpointSummary summary_of(int64_t step, const fs::path& path, bool verify) {
     CheckpointSummary summary{.path = path, .step = step};
     measure_files(summary);
     try {
-        const fs::path manifest = path / "manifest.json";
-        summary.manifest = verify ? verify_checkpoint(path) : parse_manifest(read_file(manifest), manifest);
+        summary.manifest = verify ? verify_checkpoint(path) : read_manifest(path);
     } catch (const DataError& error) {
         summary.damage = error.what();
     }

@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "trainer/leader_task.h"
 
 namespace lockstep {
@@ -56,7 +57,7 @@ private:
     void write(const Manifest& manifest) {
         const int64_t begin_ns = now_ns();
         const auto path = folder_.save(snapshot_, manifest, config_yaml_);
-        log::info("checkpoint {} ({:.1f} MB in {:.2f} s)", path.string(), 1e-6 * static_cast<double>(snapshot_.byte_count()),
+        log::info("checkpoint {} ({} in {:.2f} s)", path.string(), data_size(snapshot_.byte_count()),
                   1e-9 * static_cast<double>(now_ns() - begin_ns));
         if (failed_in_a_row_ > 0) log::info("checkpoints are written again; {} were left out", failed_in_a_row_);
         failed_in_a_row_ = 0;
@@ -65,7 +66,7 @@ private:
     // Once, not at every step of a disk that stays full.
     void tell(const Outcome& outcome, int64_t step) {
         if (failed_in_a_row_++ > 0) return;
-        log::warn("the checkpoint after step {} was not written, older ones stay and training goes on: {}", step - 1,
+        log::warn("the checkpoint after {} was not written, older ones stay and training goes on: {}", counted(step, "step"),
                   outcome.message);
     }
 

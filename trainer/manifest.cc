@@ -66,8 +66,10 @@ Manifest from_json(Json json) {
     if (manifest.step < 0 || manifest.steps_per_epoch < 1 || manifest.world_size < 1) {
         throw std::invalid_argument("impossible numbers of steps or ranks");
     }
-    for (const auto& [key, value] : json.at("result_keys").items())
-        manifest.result_keys.emplace_back(key, value.get<std::string>());
+    for (const auto& [key, value] : json.at("result_keys").items()) {
+        // Its name in checkpoints of version 0.1.0, though the setting never had it.
+        manifest.result_keys.emplace_back(key == "data.std" ? "data.stddev" : key, value.get<std::string>());
+    }
     for (const auto& [key, value] : json.at("optimizer").items()) manifest.optimizer.emplace_back(key, value.get<double>());
     const Json& interval = json.at("interval");
     manifest.interval = {.loss_sum = interval.at("loss_sum").get<double>(),

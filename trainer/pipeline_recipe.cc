@@ -1,10 +1,14 @@
 // From the configuration's names of transforms to those of data_loader.
+#include <memory>
+#include <span>
+#include <string>
 #include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "trainer/recipe.h"
 
 namespace lockstep {
@@ -90,6 +94,12 @@ Transform make_transform(const TransformConfig& config) {
     return transform;
 }
 
+std::shared_ptr<const MeanImage> mean_image_of(const Experiment::Data& data) {
+    if (data.mean != Experiment::Data().mean) throw ConfigError("data.mean and data.mean_file exclude each other; leave one out");
+    const std::string file = read_file(data.mean_file);
+    return std::make_shared<MeanImage>(parse_mean_image(std::as_bytes(std::span(file)), data.mean_file));
+}
+
 }  // namespace
 
 PipelineOptions pipeline_options(const Experiment& experiment, const DataSetConfig& data) {
@@ -104,6 +114,7 @@ PipelineOptions pipeline_options(const Experiment& experiment, const DataSetConf
         options.mean[channel] = static_cast<float>(experiment.data.mean[channel]);
         options.stddev[channel] = static_cast<float>(experiment.data.stddev[channel]);
     }
+    if (!experiment.data.mean_file.empty()) options.mean_image = mean_image_of(experiment.data);
     for (const TransformConfig& step : data.pipeline) options.transforms.push_back(make_transform(step));
     return options;
 }

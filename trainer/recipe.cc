@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
+#include "core/files.h"
+#include "core/hash.h"
 
 namespace lockstep {
 
@@ -172,6 +174,16 @@ LoaderOptions loader_options(const Experiment& experiment, PipelineOptions pipel
             .timeout_ms = experiment.data.timeout_ms};
 }
 
+namespace {
+
+// What the file holds counts, not where it lies.
+std::string mean_file_key(const std::string& path) {
+    const std::string file = read_file(path);
+    return fmt::format("image {:016x}", hash_bytes(file.data(), file.size()));
+}
+
+}  // namespace
+
 ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
     const auto& [run, model, data, batch, optim, lr, loss, batchnorm] =
         std::tie(experiment.run, experiment.model, experiment.data, experiment.batch, experiment.optim, experiment.lr,
@@ -189,8 +201,8 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"model.zero_init_last_bn", text(model.zero_init_last_bn)},
             {"train.precision", experiment.train.precision},
             {"data.train.pipeline", text_of(data.train.pipeline)},
-            {"data.mean", text(data.mean)},
-            {"data.std", text(data.stddev)},
+            {"data.mean", data.mean_file.empty() ? text(data.mean) : mean_file_key(data.mean_file)},
+            {"data.stddev", text(data.stddev)},
             {"data.decode", data.decode == "fast" ? "fast" : "exact"},  // full gives the pixels of exact
             {"data.apply_exif_orientation", text(data.apply_exif_orientation)},
             {"data.mixup", text(data.mixup)},

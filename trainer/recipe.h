@@ -1,4 +1,5 @@
-// From a validated Experiment to the options of the parts that the trainer joins. Pure; the parts themselves know no Experiment.
+// From a validated Experiment to the options of the parts that the trainer joins. Pure, but for data.mean_file, which is read; the
+// parts themselves know no Experiment.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 #include "core/hash.h"
 #include "core/host.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "launch/threads.h"
 #include "trainer/agreement.h"
 #include "trainer/common_failure.h"
@@ -89,8 +90,13 @@ std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const
 
 std::string rate_line(const LearningRate& rate) {
     const LearningRateOptions& options = rate.options();
-    return fmt::format("peak {:.6g} = base {:.6g} for {} images, scaled to {}; warmup {} steps from {:.6g}", rate.peak(),
-                       options.base, options.base_batch, options.batch_global, options.warmup_steps, rate.start());
+    const std::string scaled = options.scaling == LearningRateOptions::Scaling::none
+                                   ? "for any batch"
+                                   : fmt::format("for {} images, scaled to {}", options.base_batch, options.batch_global);
+    const std::string warmup = options.warmup_steps == 0
+                                   ? "no warmup"
+                                   : fmt::format("warmup of {} from {:.6g}", counted(options.warmup_steps, "step"), rate.start());
+    return fmt::format("peak {:.6g} = base {:.6g} {}; {}", rate.peak(), options.base, scaled, warmup);
 }
 
 std::string images_line(const Sampler& sampler) {
@@ -290,9 +296,9 @@ private:
                               {.async = experiment_.checkpoint.async,
                                .timeout_ms = experiment_.comm.timeout_ms,
                                .config_yaml = experiment_.resolved_yaml});
-        log::info("checkpoints: {}, from a copy of {:.2f} MB on rank 0",
+        log::info("checkpoints: {}, from a copy of {} on rank 0",
                   experiment_.checkpoint.async ? "written while training goes on" : "training waits for the disk",
-                  1e-6 * static_cast<double>(saver.snapshot_bytes()));
+                  data_size(saver.snapshot_bytes()));
         std::optional<AuditLog> audit_log = open_audit(manifest.step);
         std::unique_ptr<Evaluator> evaluator;
         if (setup_.val) {
@@ -370,34 +376,50 @@ private:
 
     std::string state_line() const {
         const ParameterArena& arena = replica_.arena();
-        const auto megabytes = [&](int64_t floats) {
-            return 1e-6 * static_cast<double>(floats * arena.state_buffer_count() * static_cast<int64_t>(sizeof(float)));
+        const auto state_of = [&](int64_t floats) {
+            return data_size(floats * arena.state_buffer_count() * static_cast<int64_t>(sizeof(float)));
         };
-        const std::string whole = fmt::format("{:.2f} MB", megabytes(arena.total_count()));
+        const std::string whole = state_of(arena.total_count());
         if (!sharding_) return whole + " per rank";
-        return fmt::format("{:.2f} MB per rank, shared out over {} ranks of this node (whole: {}); parameters once per node",
-                           megabytes(sharding_->owned_count()), job_.world.local_size, whole);
+        return fmt::format("{} per rank, shared out over {} ranks of this node (whole: {}); parameters once per node",
+                           state_of(sharding_->owned_count()), job_.world.local_size, whole);
+    }
+
+    std::string world_line(const RunFacts& facts) const {
+        if (facts.world_size == 1) return "1 rank, nothing to communicate";
+        return fmt::format("{} on {}, started by {}, communication {}", counted(facts.world_size, "rank"),
+                           counted(job_.world.node_count, "node"), job_.world.launcher, facts.communicator);
+    }
+
+    // Of an ordinary step; a set smaller than the global batch makes all steps alike and smaller.
+    std::string batch_line(int world_size) const {
+        const Sampler& sampler = course_.sampler;
+        const int64_t used = std::min(experiment_.batch.global, sampler.samples_used_per_epoch());
+        const int64_t workers = sampler.workers_in_step(0), fewest = workers / world_size;
+        const int64_t most = (workers + world_size - 1) / world_size;
+        const std::string shares = fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
+        return fmt::format("{} a step{}, in {} of {}; {} per rank", counted(used, "image"),
+                           used < experiment_.batch.global ? " (the set has no more)" : "", counted(workers, "virtual worker"),
+                           experiment_.batch.per_replica, shares);
     }
 
     void print_start(const RunFacts& facts, const Manifest& manifest) const {
         const Sampler& sampler = course_.sampler;
         log::info("{}: {}, {} parameters, {}", facts.name, facts.model, facts.parameter_count, facts.backend);
-        log::info("world: {} ranks on {} nodes, started by {}, communication {}", facts.world_size, job_.world.node_count,
-                  job_.world.launcher, facts.communicator);
+        log::info("world: {}", world_line(facts));
         if (const Tuning* tuning = communicator_.tuning()) {
             log::info("schedules: from {}; comm_tuning.txt holds the table{}{}", tuning->origin, tuning->links ? "; " : "",
                       tuning->describe_links());
         }
-        log::info("batch: {} images a step = {} virtual workers x {}, {} to {} virtual workers per rank", experiment_.batch.global,
-                  sampler.workers_in_full_step(), experiment_.batch.per_replica, sampler.workers_in_full_step() / facts.world_size,
-                  (sampler.workers_in_full_step() + facts.world_size - 1) / facts.world_size);
+        log::info("batch: {}", batch_line(facts.world_size));
         log::info("rate: {}", rate_line(course_.rate));
-        log::info("threads: {} compute threads and {} loader threads per rank; {} of {} cores allowed", facts.threads,
-                  loader_threads(experiment_, facts.threads), setup_.threads.allowed_cores, setup_.threads.node_cores);
+        log::info("threads: {} and {} per rank; {} of {} allowed", counted(facts.threads, "compute thread"),
+                  counted(loader_threads(experiment_, facts.threads), "loader thread"), setup_.threads.allowed_cores,
+                  counted(setup_.threads.node_cores, "core"));
         log::info("data: {}; per epoch {}", facts.data, images_line(sampler));
         log::info("validation: {}", setup_.val ? setup_.val->description() : std::string("none"));
-        log::info("gradients: {} buckets, {:.2f} MB, overlap {}", facts.buckets.size(),
-                  1e-6 * static_cast<double>(replica_.arena().total_count() * static_cast<int64_t>(sizeof(float))),
+        log::info("gradients: {}, {}, overlap {}", counted(std::ssize(facts.buckets), "bucket"),
+                  data_size(replica_.arena().total_count() * static_cast<int64_t>(sizeof(float))),
                   experiment_.comm.overlap ? "on" : "off");
         log::info("optimizer state: {}", state_line());
         if (manifest.step >= manifest.total_steps)

@@ -300,8 +300,8 @@ bool TrainLoop::evaluate() {
     record([&] {
         parts_.recorder.write_metrics({.step = step_ - 1, .epoch = epoch, .values = {metrics_.begin(), metrics_.end()}});
     });
-    log::info("evaluation after step {} epoch {:.2f}: loss {:.4f} top-1 {:.2f} % top-5 {:.2f} % of {} images", step_ - 1, epoch,
-              result.loss, 100.0 * result.top1, 100.0 * result.top5, result.count);
+    log::info("evaluation after step {}/{} epoch {:.2f}: loss {:.4f} top-1 {:.2f} % top-5 {:.2f} % of {} images", step_,
+              total_steps_, epoch, result.loss, 100.0 * result.top1, 100.0 * result.top5, result.count);
     end_pause(Span::Kind::evaluation, begin_ns);
     if (parts_.observer != nullptr) parts_.observer->after_evaluation(step_ - 1, result);
     return true;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data_loader/sources/sources.h"
 
 namespace lockstep {
@@ -123,12 +124,14 @@ bool has_image_suffix(std::string_view name) {
 }
 
 ClassMap map_classes(const std::vector<std::string>& found, const SourceOptions& options, const std::string& where) {
-    ClassMap map{.names = options.class_names.empty() ? found : options.class_names, .label_of_found = {}};
+    std::vector<std::string> shown;  // checkpoints, reports and class_names.txt are text
+    for (const std::string& name : found) shown.push_back(printable(name));
+    ClassMap map{.names = options.class_names.empty() ? shown : options.class_names, .label_of_found = {}};
     if (options.num_classes > 0 && static_cast<int64_t>(map.names.size()) != options.num_classes) {
         throw DataError(fmt::format("{}: {} classes found but num_classes is {}; set model.num_classes or check the path", where,
                                     map.names.size(), options.num_classes));
     }
-    for (const std::string& name : found) {
+    for (const std::string& name : shown) {
         const auto place = std::find(map.names.begin(), map.names.end(), name);
         if (place == map.names.end()) {
             throw DataError(

@@ -48,7 +48,8 @@ void read_into(const std::string& path, std::vector<std::byte>& storage);
 bool has_image_suffix(std::string_view name);
 
 // The class map of a set whose classes have names: the training set's when `options` carries one, else `found`. Every found name
-// must be in the map (DataError naming it and `where`), and the map must have num_classes entries where that is set.
+// must be in the map (DataError naming it and `where`), and the map must have num_classes entries where that is set. Bytes of names
+// that are no text are spelled out (core/text.h).
 struct ClassMap {
     std::vector<std::string> names;
     std::vector<int32_t> label_of_found;  // found index -> label

@@ -99,6 +99,18 @@ TEST_F(ConfigRunTest, ACommandThatIsNoneIsNamedWithThoseThatAre) {
     }
 }
 
+TEST_F(ConfigRunTest, OutputThatAFullDiskSwallowsIsAnError) {
+    const std::string show = lockstep_program() + " config show " + sample_file("yaml/base.yaml");
+    const Outcome full = run({"sh", "-c", show + " > /dev/full"}, 20.0, test_environment());
+    EXPECT_EQ(full.exit_code, 4) << full.output;
+    EXPECT_TRUE(full.says("cannot write the output")) << full.output;
+    EXPECT_EQ(run({"sh", "-c", show + " > /dev/null"}, 20.0, test_environment()).exit_code, 0);
+}
+
+TEST_F(ConfigRunTest, TheVersionIsPrinted) {
+    EXPECT_TRUE(run({lockstep_program(), "--version"}, 20.0, test_environment()).says("lockstep 0."));
+}
+
 TEST_F(ConfigRunTest, BadOverridesNameTheCommandLineAndTheNearestKey) {
     expect_refused(start("base", 2, {"optim.wieght_decay=1"}), {"command line", "optim.wieght_decay", "optim.weight_decay"});
     expect_refused(start("base", 2, {"lr.warm-up=1ep"}), {"command line", "lr.warm-up", "lr.warmup"});

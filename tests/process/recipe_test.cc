@@ -43,7 +43,7 @@ TEST_F(RecipeTest, ABatchThatDoesNotDivideIsSplitUnevenlyAndAveragedExactly) {
     ASSERT_EQ(run_job(1, options, "1").exit_code, 0);
     const Outcome four = run_job(4, options, "4");
     ASSERT_EQ(four.exit_code, 0) << four.output;
-    EXPECT_TRUE(four.says("2 to 3 virtual workers per rank")) << four.output;
+    EXPECT_TRUE(four.says("2 to 3 per rank")) << four.output;
     EXPECT_LT(relative_difference(tensors("4"), tensors("1")), 1e-5);
 }
 

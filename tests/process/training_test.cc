@@ -29,6 +29,14 @@ TEST_F(JobTest, ARunLeavesReportMetricsEventsAndCheckpoint) {
     EXPECT_FALSE(metric("images_per_s").empty());
 }
 
+TEST_F(JobTest, ATrainingWhoseReaderLeavesGoesOnToItsEnd) {
+    const std::string train = lockstep_program() + " train " + tiny_config() + " train.duration=1ep run.dir=" + run_dir();
+    const Outcome outcome =
+        run({"sh", "-c", "(" + train + " 2>&1; echo $? > " + run_dir("code") + ") | head -n 1"}, 60.0, test_environment());
+    EXPECT_TRUE(eventually(10.0, [&] { return fs::exists(run_dir("code")) && read_file(run_dir("code")) == "0\n"; }));
+    EXPECT_FALSE(newest_checkpoint(run_dir()).empty()) << outcome.output;
+}
+
 TEST_F(JobTest, RepeatedRunsAreBitIdentical) {
     ASSERT_EQ(run_job(2, {}, "first").exit_code, 0);
     ASSERT_EQ(run_job(2, {}, "second").exit_code, 0);

@@ -3,6 +3,10 @@
 
 #include <cstdio>
 #include <functional>
+#include <map>
+#include <memory>
+
+#include <zlib.h>
 
 #include "core/hash.h"
 #include "core/random.h"
@@ -157,6 +161,54 @@ TEST_F(DatabasesTest, AnyDamageToAnLmdbIsAnErrorOrAnAnswer) {
             }
         });
     }
+}
+
+std::string unpacked(const fs::path& path) {
+    std::string content(8 << 20, '\0');
+    const gzFile file = gzopen(path.c_str(), "rb");
+    const int bytes = gzread(file, content.data(), static_cast<unsigned>(content.size()));
+    gzclose(file);
+    content.resize(static_cast<size_t>(std::max(bytes, 0)));
+    return content;
+}
+
+// Written by FFCV itself, with what its own decoder reads from them: the script beside the golden files says how.
+TEST_F(DatabasesTest, BetonsOfFfcvReadAsFfcvReadsThem) {
+    std::ifstream lines(golden_file("ffcv.txt"));
+    std::map<std::string, std::unique_ptr<Source>> sources;
+    for (const std::string mode : {"jpg", "raw"}) {
+        const fs::path path = write(mode + ".beton", unpacked(golden_file("ffcv_" + mode + ".beton.gz")));
+        sources[mode] = open_source({.path = path.string()});
+        ASSERT_EQ(sources[mode]->size(), 21);
+    }
+    Decoder decoder;
+    Image image;
+    std::string mode;
+    int compared = 0;
+    for (int64_t index = 0, label = 0; lines >> mode >> index >> label; ++compared) {
+        SCOPED_TRACE(mode + " " + std::to_string(index));
+        const Record record = read(*sources.at(mode), index);
+        EXPECT_EQ(record.label, label);
+        const ImageView pixels = decoder.decode_all(decoder.open(record), image);
+        ASSERT_EQ(pixels.width, 32);
+        ASSERT_EQ(pixels.height, 32);
+        // FFCV decodes JPEG with the library's fast inverse transform: values differ by a few.
+        const int64_t tolerance = mode == "raw" ? 0 : 3;
+        for (int channel = 0; channel < 3; ++channel) {
+            int64_t wanted = 0, sum = 0;
+            lines >> wanted;
+            for (int y = 0; y < 32; ++y) {
+                for (int x = 0; x < 32; ++x) sum += pixels.row(y)[4 * x + channel];
+            }
+            EXPECT_LE(std::abs(sum - wanted), tolerance * 32 * 32) << channel;
+        }
+        for (int channel = 0; channel < 3; ++channel) {
+            int64_t wanted = 0;
+            lines >> wanted;
+            EXPECT_LE(std::abs(pixels.row(5)[4 * 3 + channel] - wanted), tolerance) << channel;
+        }
+    }
+    EXPECT_EQ(compared, 42);
 }
 
 TEST_F(DatabasesTest, RawPicturesOfABetonAreTheSamePixels) {

@@ -69,6 +69,16 @@ TEST_F(PackTest, FilesAreCopiedByteForByteAndReadBackAsTheFolder) {
     }
 }
 
+TEST_F(PackTest, AClassNameWithALineBreakStaysOneClass) {
+    for (const char* name : {"a", "new\nline", "z"}) {
+        write(std::string("set/") + name + "/0.jpg", sample(*original(), 0).first);
+    }
+    const auto source = open_source({.path = (folder_ / "set").string()});
+    pack(*source, options("out"));
+    EXPECT_EQ(packed("out")->class_names(), source->class_names());
+    EXPECT_EQ(packed("out")->class_total(), 3);
+}
+
 TEST_F(PackTest, TheSameSetIsReadWithAndWithoutTheSideIndex) {
     PackOptions small = options("out");
     small.shard_bytes = 40'000;

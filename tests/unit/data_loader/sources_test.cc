@@ -51,6 +51,18 @@ TEST_F(SourcesTest, ValidationUsesTheClassMapOfTraining) {
     EXPECT_EQ(count_labels(*val), (std::map<int32_t, int64_t>{{0, 2}, {2, 2}, {3, 2}}));
 }
 
+TEST_F(SourcesTest, ClassNamesThatAreNoTextAreSpelledOut) {
+    write("set/c\xe9t/0.jpg", jpeg());
+    write("set/new\nline/0.jpg", jpeg());
+    const auto train = open_source({.path = (folder_ / "set").string()});
+    EXPECT_EQ(train->class_names(), (std::vector<std::string>{"c\\xE9t", "new\\x0Aline"}));
+    Record record;
+    train->read(0, record);
+    EXPECT_EQ(record.bytes.size(), jpeg().size());
+    const auto again = open_source({.path = (folder_ / "set").string(), .class_names = train->class_names()});
+    EXPECT_EQ(again->label(1), 1);
+}
+
 TEST_F(SourcesTest, AClassOnlyInValidationIsNamed) {
     write("val/zebra/0.jpg", jpeg());
     expect_all(error_of({.path = (folder_ / "val").string(), .class_names = {"cat", "dog"}}), {"zebra", "val"});

@@ -77,7 +77,9 @@ TEST_F(ErrorFileTest, APipeALinkOrAFolderInItsPlaceIsNotReadAndNotWaitedFor) {
     ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
     EXPECT_EQ(read_error_file(path()), "");
     fs::remove(path());
-    fs::create_symlink("/etc/hostname", path());
+    const fs::path other = folder_.path() / "other.json";
+    std::ofstream(other) << R"({"message": "of somebody else"})";
+    fs::create_symlink(other, path());
     EXPECT_EQ(read_error_file(path()), "");
     fs::remove(path());
     fs::create_directory(path());

@@ -53,7 +53,10 @@ TEST(Verdict, TheClosingLinesEndWithTheRootsOwnWords) {
     const auto lines = closing_lines(ends, judge(ends, 0));
     EXPECT_THAT(lines[1], HasSubstr("exit code 140 (peer lost)"));
     EXPECT_THAT(lines[2], AllOf(HasSubstr("101"), HasSubstr("SIGSEGV (core dumped)"), HasSubstr("<- first")));
+    EXPECT_THAT(lines[3], AllOf(HasSubstr("rank 1 failed first"), HasSubstr("its last lines:")));
     EXPECT_EQ(lines.back(), "[1]: about to fail");
+    ends[1].last_lines.clear();
+    EXPECT_THAT(closing_lines(ends, judge(ends, 0)).back(), HasSubstr("it wrote nothing"));
 }
 
 TEST(Verdict, TheErrorFileOfTheRootIsShownUnlessItsOutputSaysTheSame) {

@@ -108,6 +108,17 @@ TEST_F(CheckpointTest, ADamagedNewestIsNamedAndPassedOver) {
     }
 }
 
+TEST_F(CheckpointTest, ACheckpointUnderAnotherStepsNameIsPassedOver) {
+    const CheckpointFolder folder = keeping(10);
+    save(folder, 10);
+    fs::rename(save(folder, 9), folder_ / "step-000000099");
+    const auto found = folder.latest();
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->manifest.step, 10);
+    ASSERT_EQ(found->warnings.size(), 1U);
+    EXPECT_THAT(found->warnings.front(), testing::AllOf(HasSubstr("step-000000099"), HasSubstr("step-000000009")));
+}
+
 TEST_F(CheckpointTest, AMissingFileIsDamageAndNoSoundOneIsAnError) {
     const CheckpointFolder folder = keeping(10);
     EXPECT_FALSE(folder.latest().has_value());
