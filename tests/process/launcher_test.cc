@@ -274,7 +274,7 @@ TEST_F(LogTest, AWarningOfAllRanksAndProgressAreToldOnceAndAnErrorOfOneWithItsRa
     ASSERT_EQ(good.exit_code, 0) << good.output;
     expect_whole_lines(good.output);
     EXPECT_EQ(count(good.output, "warmup_from"), 1) << good.output;
-    for (int step = 1; step <= 10; ++step) EXPECT_EQ(count(good.output, fmt::format("step {}/10 ", step)), 1);
+    for (int step = 1; step <= 10; ++step) EXPECT_EQ(count(good.output, fmt::format(": step {}/10 ", step)), 1);
 
     // One picture that rank 2 meets in the second step.
     copy_case("sets/set101/train", "train");
