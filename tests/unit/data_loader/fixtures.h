@@ -19,6 +19,14 @@ namespace lockstep {
 inline fs::path case_file(const std::string& name) { return fs::path(LOCKSTEP_TESTS_DIR) / "cases" / name; }
 inline fs::path golden_file(const std::string& name) { return fs::path(LOCKSTEP_TESTS_DIR) / "golden" / name; }
 
+// Of this process, now.
+inline int64_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    int64_t all = 0, resident = 0;
+    file >> all >> resident;
+    return resident * 4096;
+}
+
 // The text of the DataError that `action` throws; "" when it throws none.
 template <typename Action>
 std::string data_error_of(Action action) {

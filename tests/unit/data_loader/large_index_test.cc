@@ -56,13 +56,6 @@ protected:
     }
 };
 
-int64_t resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    int64_t all = 0, resident = 0;
-    file >> all >> resident;
-    return resident * 4096;
-}
-
 TEST_F(LargeIndexTest, OpensInBoundedMemoryWithoutReadingTheShards) {
     write_set();
     const int64_t before = resident_bytes(), begin_ns = now_ns();

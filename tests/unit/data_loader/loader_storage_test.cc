@@ -210,13 +210,6 @@ TEST(LoaderStorage, EverySampleIsAnnouncedToTheStorageAndCounted) {
     EXPECT_GT(statistics.stages[static_cast<size_t>(Stage::decode)], 0);
 }
 
-int64_t resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    int64_t all = 0, resident = 0;
-    file >> all >> resident;
-    return resident * 4096;
-}
-
 TEST(LoaderStorage, MemoryIsFlatOverTwentyEpochs) {
     const auto source = open_source({.path = case_file("sets/set101/train").string()});
     const SamplerOptions sampler{.sample_count = source->size(), .batch_global = 16, .per_replica = 8, .seed = 3};
