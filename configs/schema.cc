@@ -356,11 +356,11 @@ std::vector<SchemaRow> compute_rows() {
          "true: no Winograd, whatever compute.autotune says: fp32 results stay within 1e-4 of other programs'."},
         {.name = "compute.recompute",
          .field = [](Experiment& e) -> Field { return &e.compute.recompute; },
-         .doc =
-             "What training computes again in the backward pass instead of keeping it from the forward pass. `norms`: results of "
-             "batch "
-             "norms, with the addition and the ReLU behind them, where only convolutions read them; for ResNet-50 a quarter less "
-             "memory for one to two per cent more time, and the same results to the last bit. Needs compute.fusion=all.",
+         .doc = "What training computes again in the backward pass instead of keeping it from the forward pass. `norms`: results "
+                "of batch "
+                "norms, with the addition and the ReLU behind them, where only convolutions read them: the same results to the "
+                "last bit "
+                "in less memory, for ResNet-50 with 32 images 2.1 GiB in place of 2.8. Needs compute.fusion=all.",
          .choices = {"off", "norms"}},
         {"compute.cache", [](Experiment& e) -> Field { return &e.compute.cache; },
          "Folder of what compute.autotune=measure has measured; empty: $XDG_CACHE_HOME/lockstep or ~/.cache/lockstep."},

@@ -291,6 +291,8 @@ protected:
         }
     }
 
+    static inline const AgentOptions kPatient{.min_nodes = 2, .max_nodes = 2, .max_restarts = 2, .grace_s = 1};
+
     // Starts agent number `agents_.size()`.
     void start_agent(const std::vector<std::string>& behaviour, AgentOptions options) {
         options.endpoint_port = port_;
@@ -303,6 +305,15 @@ protected:
         const std::string name = "screen" + std::to_string(agents_.size());
         agents_.push_back(fork());
         if (agents_.back() == 0) become_agent(options, name);
+    }
+    // Of a job that its second attempt ends well.
+    void start_two_of_which_the_first_serves() {
+        for (int agent = 0; agent < 2; ++agent) {
+            start_agent({"until_attempt=1"}, kPatient);
+            wait_for_all_screens("at work", 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(agent == 0 ? 300 : 0));
+        }
+        wait_for_all_screens("of 2 at work", 2);
     }
 
     int wait_for_agent(size_t agent, double limit_s = 20.0) {
@@ -370,31 +381,19 @@ TEST_F(AgentsTest, TheJobShrinksWhenAnAgentIsKilledAndGrowsWhenOneComes) {
 }
 
 TEST_F(AgentsTest, WhenTheServingAgentIsKilledAnotherTakesOver) {
-    const AgentOptions options{.min_nodes = 2, .max_nodes = 2, .max_restarts = 2, .grace_s = 1};
-    for (int agent = 0; agent < 2; ++agent) {
-        start_agent({"until_attempt=1"}, options);
-        wait_for_all_screens("at work", 0);
-        std::this_thread::sleep_for(std::chrono::milliseconds(agent == 0 ? 300 : 0));  // the first one serves
-    }
-    wait_for_all_screens("of 2 at work", 2);
+    start_two_of_which_the_first_serves();
     kill(agents_[0], SIGKILL);
-    start_agent({"until_attempt=1"}, options);
+    start_agent({"until_attempt=1"}, kPatient);
     for (const size_t agent : {1, 2}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
     EXPECT_EQ(count(screens(), "trying to join the run again"), 1) << screens();
 }
 
 // Its store answers again, at the same place, and is another one.
 TEST_F(AgentsTest, ASurvivorThatFindsAnotherServerInTheOldOnesPlaceJoinsAnew) {
-    const AgentOptions options{.min_nodes = 2, .max_nodes = 2, .max_restarts = 2, .grace_s = 1};
-    for (int agent = 0; agent < 2; ++agent) {
-        start_agent({"until_attempt=1"}, options);
-        wait_for_all_screens("at work", 0);
-        std::this_thread::sleep_for(std::chrono::milliseconds(agent == 0 ? 300 : 0));  // the first one serves
-    }
-    wait_for_all_screens("of 2 at work", 2);
+    start_two_of_which_the_first_serves();
     kill(agents_[1], SIGSTOP);
     kill(agents_[0], SIGKILL);
-    start_agent({"until_attempt=1"}, options);
+    start_agent({"until_attempt=1"}, kPatient);
     wait_for_all_screens("is here, 1 of 2 nodes now", 2);
     kill(agents_[1], SIGCONT);
     for (const size_t agent : {1, 2}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
