@@ -28,25 +28,11 @@ constexpr int kMostCallsPerTurn = 1000;  // keeps messages short
 constexpr int kFewestCallsPerTurn = 2;
 constexpr int64_t kMostOddHalf = 50'000;  // the odd size that is only checked is below twice this many floats
 
-class WorkFolder {
-public:
-    WorkFolder() {
-        std::string text = (fs::temp_directory_path() / "lockstep-bench-XXXXXX").string();
-        if (mkdtemp(text.data()) == nullptr) throw DeviceError(fmt::format("cannot make a folder like {}", text));
-        path_ = text;
-    }
-    WorkFolder(const WorkFolder&) = delete;
-    WorkFolder& operator=(const WorkFolder&) = delete;
-    ~WorkFolder() { remove(); }
-    void remove() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    const fs::path& path() const { return path_; }
-
-private:
-    fs::path path_;
-};
+std::string control_in(const TemporaryFolder& folder) {
+    if (folder.path().empty())
+        throw DeviceError("bench allreduce: cannot make a temporary folder; set TMPDIR to one that can be written");
+    return (folder.path() / "control").string();
+}
 
 struct Entrant {
     Contestant contestant;
@@ -66,8 +52,8 @@ int cores_allowed() {
 class Driver {
 public:
     explicit Driver(const AllreduceBenchOptions& options)
-        : options_(options), lab_(LabMap::from_environment()), listener_((folder_.path() / "control").string()) {
-        plan_.control = (folder_.path() / "control").string();
+        : options_(options), lab_(LabMap::from_environment()), listener_(control_in(folder_)) {
+        plan_.control = control_in(folder_);
         plan_.rank_count = options.rank_count;
         plan_.ranks_per_node = lab_.ranks_per_node(options.rank_count);
         plan_.store_host = lab_.exists() ? lab_.nodes[0].address : "127.0.0.1";
@@ -215,7 +201,7 @@ private:
     uint32_t next_seed() { return static_cast<uint32_t>(random_()); }
 
     const AllreduceBenchOptions options_;
-    WorkFolder folder_;
+    TemporaryFolder folder_{"lockstep-bench"};
     const LabMap lab_;
     ControlListener listener_;
     ContestantPlan plan_;

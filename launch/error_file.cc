@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
-#include <system_error>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/file_descriptor.h"
 #include "core/files.h"
+#include "core/text.h"
 
 namespace lockstep {
 
@@ -46,15 +47,14 @@ std::string message_in(const std::string& text) {
     return message.is_string() ? message.get<std::string>() : std::string();
 }
 
-// What may go to a screen: no control characters but the ends of lines, and not too much.
+// What may go to a screen: printable lines, and not too much of them.
 std::string shown_part(const std::string& message) {
     std::string shown;
-    int lines = 1;
-    for (const char each : message) {
-        if (each == '\n' && ++lines > kMostShownLines) break;
-        if (shown.size() >= kMostShownBytes) break;
-        const auto code = static_cast<unsigned char>(each);
-        shown += (code < 0x20 && each != '\n') || code == 0x7F ? ' ' : each;
+    std::istringstream lines(message.substr(0, kMostShownBytes));
+    int count = 0;
+    for (std::string line; count < kMostShownLines && std::getline(lines, line); ++count) {
+        if (count > 0) shown += '\n';
+        shown += printable(line);
     }
     while (!shown.empty() && (shown.back() == '\n' || shown.back() == ' ')) shown.pop_back();
     return shown;
@@ -79,17 +79,6 @@ std::string read_error_file(const fs::path& path) {
     } catch (const std::exception&) {  // memory
         return {};
     }
-}
-
-ErrorFolder::ErrorFolder() {
-    std::error_code error;
-    std::string name = (fs::temp_directory_path(error) / "lockstep-run-XXXXXX").string();
-    if (!error && mkdtemp(name.data()) != nullptr) path_ = name;
-}
-
-ErrorFolder::~ErrorFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
 }  // namespace lockstep

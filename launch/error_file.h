@@ -19,18 +19,4 @@ void write_error_file(std::string_view message) noexcept;
 // nothing in it that could be shown. Does not wait and does not follow a link.
 std::string read_error_file(const std::filesystem::path& path);
 
-// A folder for the error files of ranks that keep no logs, under the system's folder for such; removed with this object.
-class ErrorFolder {
-public:
-    ErrorFolder();  // where the system refuses one there is none, and ranks write no error files
-    ErrorFolder(const ErrorFolder&) = delete;
-    ErrorFolder& operator=(const ErrorFolder&) = delete;
-    ~ErrorFolder();
-
-    const std::filesystem::path& path() const { return path_; }  // empty: none
-
-private:
-    std::filesystem::path path_;
-};
-
 }  // namespace lockstep

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "core/files.h"
 #include "launch/agent_messages.h"
 #include "launch/core_binding.h"
-#include "launch/error_file.h"
 #include "launch/rank_group.h"
 
 namespace lockstep {
@@ -32,7 +32,7 @@ private:
     const AgentOptions& options_;
     const std::string secret_;
     const std::vector<RankCores> cores_;  // by local rank; empty: not bound
-    const ErrorFolder errors_;
+    const TemporaryFolder errors_{"lockstep-run"};
     Screen output_, error_;
 };
 

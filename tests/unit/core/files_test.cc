@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <fstream>
 
 #include <algorithm>
 #include <csignal>
@@ -90,6 +91,17 @@ TEST_F(FilesTest, EmptyFileIsEmpty) {
     write_file_atomically(folder_ / "empty", "");
     EXPECT_EQ(read_file(folder_ / "empty"), "");
     EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos);  // which the kernel calls empty, too
+}
+
+TEST(TemporaryFolder, IsGoneWithItsOwner) {
+    fs::path path;
+    {
+        const TemporaryFolder folder("lockstep-test");
+        path = folder.path();
+        std::ofstream(path / "a.txt") << "{}";
+        EXPECT_TRUE(fs::exists(path));
+    }
+    EXPECT_FALSE(fs::exists(path));
 }
 
 }  // namespace

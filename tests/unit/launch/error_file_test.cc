@@ -32,7 +32,7 @@ protected:
         return read_error_file(path());
     }
 
-    const ErrorFolder folder_;
+    const TemporaryFolder folder_{"lockstep-test"};
 };
 
 TEST_F(ErrorFileTest, WhatIsWrittenHasTheFormThatTorchrunReads) {
@@ -58,7 +58,7 @@ TEST_F(ErrorFileTest, TheFilesOfOtherProgramsAreUnderstood) {
     EXPECT_EQ(read_back(R"({"message": {"message": "ValueError: 3", "extraInfo": {"py_callstack": "a\nb", "timestamp": "1"}}})"),
               "ValueError: 3");
     EXPECT_EQ(read_back(R"({"message": "plain", "timestamp": 5})"), "plain");
-    EXPECT_EQ(read_back(R"({"message": {"message": "bell \u0007 and \u001b[2J", "errorCode": 4}})"), "bell   and  [2J");
+    EXPECT_EQ(read_back(R"({"message": {"message": "bell \u0007 and \u001b[2J", "errorCode": 4}})"), "bell \\x07 and \\x1B[2J");
 }
 
 TEST_F(ErrorFileTest, WhatIsNoneOrTooMuchSaysNothingOrLittle) {
@@ -92,19 +92,8 @@ TEST_F(ErrorFileTest, AnyBytesAreSurvived) {
     for (int round = 0; round < 500; ++round) {
         std::string bad = sound;
         for (int change = 0; change < 3; ++change) bad[random.below(bad.size())] = static_cast<char>(random.next_u32());
-        EXPECT_LE(read_back(bad).size(), sound.size());
+        EXPECT_LE(read_back(bad).size(), 4 * sound.size()) << "what is no text is spelled out";
     }
-}
-
-TEST(ErrorFolder, IsGoneWithItsOwner) {
-    fs::path path;
-    {
-        const ErrorFolder folder;
-        path = folder.path();
-        std::ofstream(path / "round-0-rank-1.json") << "{}";
-        EXPECT_TRUE(fs::exists(path));
-    }
-    EXPECT_FALSE(fs::exists(path));
 }
 
 }  // namespace
