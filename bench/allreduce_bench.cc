@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/nearest.h"
+#include "core/temporary_folder.h"
 
 namespace lockstep::bench {
 

@@ -135,15 +135,4 @@ MappedFile::~MappedFile() {
     if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
 }
 
-TemporaryFolder::TemporaryFolder(std::string_view prefix) {
-    std::error_code error;
-    std::string name = (fs::temp_directory_path(error) / fmt::format("{}-XXXXXX", prefix)).string();  // mkdtemp's pattern
-    if (!error && mkdtemp(name.data()) != nullptr) path_ = name;
-}
-
-void TemporaryFolder::remove() noexcept {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-}
-
 }  // namespace lockstep

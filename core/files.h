@@ -56,19 +56,4 @@ private:
     size_t size_ = 0;
 };
 
-// A folder of its own in the system's place for such (TMPDIR), named PREFIX-...; removed with its owner.
-class TemporaryFolder {
-public:
-    explicit TemporaryFolder(std::string_view prefix);
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    ~TemporaryFolder() { remove(); }
-    void remove() noexcept;
-
-    const fs::path& path() const { return path_; }  // empty: the system refused one
-
-private:
-    fs::path path_;
-};
-
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
+#include "core/temporary_folder.h"
 #include "launch/agent_messages.h"
 #include "launch/core_binding.h"
 #include "launch/rank_group.h"

@@ -102,15 +102,16 @@ const Stretch& stretch_of(const Plan& plan, int64_t step) {
 
 Plan parse_plan(const nlohmann::json& json) {
     Plan plan;
-    for (const auto& each : json.at("stretches")) {
-        plan.push_back({.from_step = each.at("from_step").get<int64_t>(),
-                        .shift = each.at("shift").get<int64_t>(),
+    // Without the key: of a version that knew one global batch.
+    for (const auto& each : json.value("stretches", nlohmann::json::array({json}))) {
+        plan.push_back({.from_step = each.value("from_step", int64_t{0}),
+                        .shift = each.value("shift", int64_t{0}),
                         .sampler = Sampler({.sample_count = json.at("sample_count").get<int64_t>(),
                                             .batch_global = each.at("batch_global").get<int64_t>(),
                                             .per_replica = json.at("per_replica").get<int64_t>(),
                                             .keep_remainder = json.at("keep_remainder").get<bool>(),
-                                            .short_step = each.at("short_step").get<int64_t>(),
-                                            .used_before = each.at("used_before").get<int64_t>()})});
+                                            .short_step = each.value("short_step", int64_t{0}),
+                                            .used_before = each.value("used_before", int64_t{0})})});
     }
     if (plan.empty()) throw DataError("it has no stretches");
     return plan;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -125,7 +126,13 @@ bool has_image_suffix(std::string_view name) {
 
 ClassMap map_classes(const std::vector<std::string>& found, const SourceOptions& options, const std::string& where) {
     std::vector<std::string> shown;  // checkpoints, reports and class_names.txt are text
-    for (const std::string& name : found) shown.push_back(printable(name));
+    std::unordered_set<std::string> distinct;
+    for (const std::string& name : found) {
+        shown.push_back(printable(name));
+        if (!distinct.insert(shown.back()).second) {
+            throw DataError(fmt::format("{}: two classes are both written \"{}\"; rename one", where, shown.back()));
+        }
+    }
     ClassMap map{.names = options.class_names.empty() ? shown : options.class_names, .label_of_found = {}};
     if (options.num_classes > 0 && static_cast<int64_t>(map.names.size()) != options.num_classes) {
         throw DataError(fmt::format("{}: {} classes found but num_classes is {}; set model.num_classes or check the path", where,

@@ -162,15 +162,4 @@ bool eventually(double limit_s, const std::function<bool()>& condition) {
     return true;
 }
 
-TemporaryFolder::TemporaryFolder() {
-    std::string text = (fs::temp_directory_path() / "lockstep-test-XXXXXX").string();
-    check(mkdtemp(text.data()) != nullptr, "no temporary folder");
-    path_ = text;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-}
-
 }  // namespace lockstep::test

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/temporary_folder.h"
+
 namespace lockstep::test {
 
 struct Outcome {
@@ -56,17 +58,10 @@ std::vector<std::string> shared_memory_files();  // names in /dev/shm, but for t
 bool eventually(double limit_s, const std::function<bool()>& condition);
 
 // A new empty folder, removed at the end.
-class TemporaryFolder {
+class TemporaryFolder : public lockstep::TemporaryFolder {
 public:
-    TemporaryFolder();
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    ~TemporaryFolder();
-    std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-    const std::filesystem::path& path() const { return path_; }
-
-private:
-    std::filesystem::path path_;
+    TemporaryFolder() : lockstep::TemporaryFolder("lockstep-test") {}
+    std::filesystem::path operator/(const std::string& name) const { return path() / name; }
 };
 
 }  // namespace lockstep::test

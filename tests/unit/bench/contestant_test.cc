@@ -11,6 +11,7 @@
 
 #include "bench/contestant_group.h"
 #include "core/files.h"
+#include "core/temporary_folder.h"
 #include "core/tensor.h"
 
 namespace lockstep::bench {
@@ -34,12 +35,6 @@ private:
 
 class ContestantTest : public ::testing::Test {
 protected:
-    ContestantTest() {
-        std::string text = (fs::temp_directory_path() / "lockstep-contestant-XXXXXX").string();
-        folder_ = mkdtemp(text.data());
-    }
-    ~ContestantTest() override { fs::remove_all(folder_); }
-
     TurnResult take(
         const Turn& turn, std::function<void(TensorViews)> harm = [](TensorViews) {}) {
         for (const auto& left : fs::directory_iterator(folder_)) fs::remove(left.path());  // a benchmark's folder is new
@@ -66,7 +61,8 @@ protected:
         return text;
     }
 
-    fs::path folder_;
+    const TemporaryFolder scratch_{"lockstep-contestant"};
+    const fs::path folder_ = scratch_.path();
     Hello hello_;
 };
 

@@ -93,16 +93,5 @@ TEST_F(FilesTest, EmptyFileIsEmpty) {
     EXPECT_NE(read_file("/proc/self/status").find("Name:"), std::string::npos);  // which the kernel calls empty, too
 }
 
-TEST(TemporaryFolder, IsGoneWithItsOwner) {
-    fs::path path;
-    {
-        const TemporaryFolder folder("lockstep-test");
-        path = folder.path();
-        std::ofstream(path / "a.txt") << "{}";
-        EXPECT_TRUE(fs::exists(path));
-    }
-    EXPECT_FALSE(fs::exists(path));
-}
-
 }  // namespace
 }  // namespace lockstep

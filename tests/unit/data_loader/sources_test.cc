@@ -61,6 +61,9 @@ TEST_F(SourcesTest, ClassNamesThatAreNoTextAreSpelledOut) {
     EXPECT_EQ(record.bytes.size(), jpeg().size());
     const auto again = open_source({.path = (folder_ / "set").string(), .class_names = train->class_names()});
     EXPECT_EQ(again->label(1), 1);
+    write("alike/c\xE9t/0.jpg", jpeg());
+    write("alike/c\\xE9t/0.jpg", jpeg());
+    expect_all(error_of({.path = (folder_ / "alike").string()}), {"alike", "c\\xE9t", "rename one"});
 }
 
 TEST_F(SourcesTest, AClassOnlyInValidationIsNamed) {

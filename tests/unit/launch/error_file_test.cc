@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/files.h"
 #include "core/random.h"
+#include "core/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +33,7 @@ protected:
         return read_error_file(path());
     }
 
-    const TemporaryFolder folder_{"lockstep-test"};
+    const TemporaryFolder folder_{"lockstep-errors"};
 };
 
 TEST_F(ErrorFileTest, WhatIsWrittenHasTheFormThatTorchrunReads) {

@@ -54,6 +54,15 @@ TEST_F(AuditTest, AWholeEpochAndABegunOneAreSound) {
     EXPECT_THAT(report.world_from_step, ElementsAre(Pair(0, 2)));
 }
 
+TEST_F(AuditTest, APlanFromBeforeBatchesCouldChangeIsStillOne) {
+    log_all();
+    write_file_atomically(run() / "audit" / "plan.json",
+                          R"({"sample_count": 10, "batch_global": 4, "per_replica": 2, "keep_remainder": true})");
+    EXPECT_THAT(check_audit(run()).problems, IsEmpty());
+    prepare_audit(run(), kPlan, 4);
+    EXPECT_EQ(check_audit(run()).samples, 14);
+}
+
 TEST_F(AuditTest, ASampleUsedAgainIsNamed) {
     log(0, 1, 0, 0, {3, 1});
     log(0, 1, 0, 1, {4, 3});
