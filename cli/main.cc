@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/drill.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/nearest.h"
@@ -76,6 +77,7 @@ int run_main(int argc, char** argv) {
                                                 describe(error, commands, std::vector<std::string>(argv + 1, argv + argc)),
                                                 command_path(commands)));
     }
+    lockstep::cli::skew_clock_from_environment();
     const int code = chosen();
     finish_output();
     return code;

@@ -89,7 +89,7 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).source; },
          .doc = "Format of the data; `auto`: by what lies at the path.",
          .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "lmdb", "beton", "mnist",
-                     "cifar_bin", "synthetic"}},
+                     "cifar_bin", "synthetic", "synthetic_jpeg"}},
         {prefix + "path", [set](Experiment& e) -> Field { return &(e.data.*set).path; },
          name == "train" ? "Folder, file or shard pattern such as train-{000..127}.tar; relative to the working directory."
                          : "As data.train.path; empty: no validation."},
@@ -111,7 +111,7 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
          "What is done to each image, in order. The last size must be model.image_size."},
         {.name = prefix + "synthetic_size",
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).synthetic_size; },
-         .doc = "Number of images of a synthetic set.",
+         .doc = "Number of images of a set that is made up (synthetic, synthetic_jpeg).",
          .range = {.min = 1, .max = 1e9}},
     };
 }
