@@ -17,6 +17,7 @@ namespace lockstep {
 struct IntervalSums {
     double loss_sum = 0.0;
     int64_t correct = 0, images = 0;
+    bool operator==(const IntervalSums&) const = default;
 };
 
 struct Manifest {
@@ -39,6 +40,7 @@ struct Manifest {
     std::vector<std::string> class_names;
     int64_t num_classes = 0;
     std::map<std::string, std::string> files;  // name -> XXH3 of its content
+    bool operator==(const Manifest&) const = default;
 };
 
 std::string to_json(const Manifest& manifest);

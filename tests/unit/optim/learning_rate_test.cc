@@ -93,14 +93,31 @@ TEST(LearningRate, AWarmupLongerThanTheRunKeepsRising) {
     EXPECT_LT(rate.at(9), rate.peak());
 }
 
-TEST(LearningRate, RefusesImpossibleValues) {
-    EXPECT_THROW(LearningRate({.base = 0.0}), ConfigError);
-    EXPECT_THROW(LearningRate({.base = std::numeric_limits<double>::quiet_NaN()}), ConfigError);
-    EXPECT_THROW(LearningRate({.base_batch = 0}), ConfigError);
-    EXPECT_THROW(LearningRate({.shape = Shape::cosine}), ConfigError);
-    EXPECT_THROW(LearningRate({.shape = Shape::step, .warmup_steps = 10, .step_at = {5}}), ConfigError);
-    EXPECT_THROW(LearningRate({.shape = Shape::step, .step_at = {50, 30}}), ConfigError);
-    EXPECT_THROW(LearningRate({.shape = Shape::cosine, .base = 0.1, .final_rate = 0.5, .total_steps = 10}), ConfigError);
+TEST(LearningRate, RefusesImpossibleValuesByTheirKey) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+    const std::pair<LearningRateOptions, const char*> cases[] = {
+        {{.base = 0.0}, "lr.base"},
+        {{.base = kNan}, "lr.base"},
+        {{.base_batch = 0}, "lr.base_batch"},
+        {{.batch_global = 0}, "batch.global"},
+        {{.warmup_steps = -1}, "lr.warmup"},
+        {{.warmup_from = kNan}, "lr.warmup_from"},
+        {{.factor = 0.0}, "lr.factor"},
+        {{.factor = kNan}, "lr.factor"},
+        {{.shape = Shape::cosine}, "train.duration"},
+        {{.shape = Shape::polynomial, .power = 0.0, .total_steps = 10}, "lr.power"},
+        {{.shape = Shape::step, .warmup_steps = 10, .step_at = {5}}, "lr.at"},
+        {{.shape = Shape::step, .step_at = {50, 30}}, "lr.at"},
+        {{.shape = Shape::cosine, .base = 0.1, .final_rate = 0.5, .total_steps = 10}, "lr.final_rate"},
+        {{.shape = Shape::cosine, .base = 0.1, .final_rate = -0.1, .total_steps = 10}, "lr.final_rate"}};
+    for (const auto& [options, key] : cases) {
+        try {
+            LearningRate rate(options);
+            ADD_FAILURE() << "not refused: " << key;
+        } catch (const ConfigError& error) {
+            EXPECT_NE(std::string(error.what()).find(key), std::string::npos) << key << ": " << error.what();
+        }
+    }
 }
 
 }  // namespace
