@@ -12,11 +12,12 @@ struct StepControl {
     int64_t correct = 0;    // images whose label had the largest logit
     int64_t images = 0;
     bool stop = false;  // somebody wishes to stop; one rank's wish is everyone's
-    int bad_rank = -1;  // a rank whose loss was NaN or Inf; of several, one of them; -1: none
+    int bad_ranks = 0;  // how many ranks had a loss that was NaN or Inf
+    int bad_rank = -1;  // which, where it was one; of several only the number is known
 };
 
 // Counts are kept as floats: exact up to 2^24 images in a global batch.
-void write_control(std::span<float> control, const StepControl& mine, int rank);
-StepControl read_control(std::span<const float> control_sum, int world_size);
+void write_control(std::span<float> control, const StepControl& mine);
+StepControl read_control(std::span<const float> control_sum);
 
 }  // namespace lockstep

@@ -26,6 +26,12 @@ std::string readable_duration(double seconds) {
     return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
+std::string describe_losses(const StepControl& total) {
+    if (total.bad_ranks == 0) return "every loss is finite";
+    if (total.bad_ranks == 1) return fmt::format("the loss of rank {} is NaN or infinite", total.bad_rank);
+    return fmt::format("the losses of {} ranks are NaN or infinite", total.bad_ranks);
+}
+
 size_t most_spans_in_a_step(const Sampler& sampler) {
     const int64_t workers = sampler.workers_in_full_step();
     return static_cast<size_t>(3 * workers + 5);
@@ -130,10 +136,10 @@ bool TrainLoop::make_step() {
     StepControl mine = run_micro_steps();
     if (parts_.audit != nullptr) parts_.audit->write();  // before any rank can have made this step
     mine.stop = parts_.signals.requested();
-    write_control(parts_.replica.arena().control(), mine, rank_);
+    write_control(parts_.replica.arena().control(), mine);
     timed(Span::Kind::finish_wait, [&] { parts_.reducer.finish(); });
-    own_loss_is_finite_ = mine.bad_rank < 0;
-    const StepControl total = read_control(parts_.replica.arena().control(), parts_.communicator.world().size);
+    own_loss_is_finite_ = mine.bad_ranks == 0;
+    const StepControl total = read_control(parts_.replica.arena().control());
     update(total);
     finish_step(mine, total);
     return total.stop;
@@ -188,13 +194,16 @@ void TrainLoop::run_micro_step(const Batch& batch, bool accumulate, bool last, S
     // Of a mixture the label of the larger share counts.
     const bool second = batch.second_share > 0.5F;
     mine.correct += count_top_k(executor.logits(), second ? batch.second_labels : batch.labels, parts_.replica.classes(), 1);
-    if (!std::isfinite(loss_sum)) mine.bad_rank = rank_;
+    if (!std::isfinite(loss_sum)) {
+        mine.bad_ranks = 1;
+        mine.bad_rank = rank_;
+    }
 }
 
 void TrainLoop::update(const StepControl& total) {
     const auto images = static_cast<double>(total.images);
     const GradientHealth health = inspect(images);
-    if (total.bad_rank >= 0 || health.first_bad_entry >= 0) {
+    if (total.bad_ranks > 0 || health.first_bad_entry >= 0) {
         refuse_bad_step(total, health.first_bad_entry);
         return;
     }
@@ -217,8 +226,7 @@ GradientHealth TrainLoop::inspect(double images) {
 
 // Loss flags and summed gradients are the same on all ranks, so all stop, or pass over the step, together.
 void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
-    const std::string loss = total.bad_rank >= 0 ? fmt::format("the loss of rank {} is NaN or infinite", total.bad_rank)
-                                                 : std::string("every loss is finite");
+    const std::string loss = describe_losses(total);
     const std::string tensor =
         bad_entry >= 0 ? parts_.replica.arena().entries()[static_cast<size_t>(bad_entry)].spec.name : std::string("none");
     const std::string mine = describe_origin(parts_.replica.arena(), parts_.reducer.own_health(), own_loss_is_finite_);

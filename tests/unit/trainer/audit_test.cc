@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "tests/unit/trainer/training_run.h"
+#include "trainer/checkpoint.h"
 
 namespace lockstep {
 namespace {
@@ -163,6 +164,33 @@ TEST_F(AuditTest, OverTwoOneFourAndThreeRanksTheWeightsAreThoseOfTheUnbrokenRunA
     EXPECT_EQ(report.whole_epochs, 10);
     EXPECT_EQ(report.samples, 600);
     EXPECT_THAT(report.world_from_step, ElementsAre(Pair(0, 2), Pair(3, 1), Pair(9, 4), Pair(15, 3)));
+}
+
+// On 2, 1 and 3 ranks with 24, 12 and 36 images a step; 60 images an epoch, changed in the midst of two.
+TEST_F(AuditTest, WithABatchThatFollowsTheRanksEachSampleIsStillUsedOncePerEpoch) {
+    Experiment experiment = tiny("scaled");
+    experiment.elastic.batch = "scale";
+    experiment.run.audit = true;
+    experiment.checkpoint.every = Duration{Duration::Unit::iterations, 1000.0};  // at the end
+    const auto go_on = [&](int ranks, int steps) {
+        experiment.train.duration.amount = steps;
+        weights(ranks, experiment);
+        return CheckpointFolder({.folder = fs::path(experiment.run.dir) / "checkpoints"}).latest()->manifest;
+    };
+    Manifest manifest = go_on(2, 4);
+    EXPECT_EQ(manifest.batch_global, 24);
+    EXPECT_EQ(manifest.place, (DataPlace{.epoch = 1, .samples = 24}));
+    manifest = go_on(1, 11);  // three steps to the end of the epoch, then four
+    EXPECT_EQ(manifest.batch_global, 12);
+    EXPECT_EQ(manifest.place, (DataPlace{.epoch = 2, .samples = 48}));
+    manifest = go_on(3, 15);  // one of 12, an epoch of 36 and 24, one of 36
+    EXPECT_EQ(manifest.batch_global, 36);
+    EXPECT_EQ(manifest.place, (DataPlace{.epoch = 4, .samples = 36}));
+    const AuditReport report = check_audit(experiment.run.dir);
+    EXPECT_THAT(report.problems, IsEmpty());
+    EXPECT_EQ(report.steps, 15);
+    EXPECT_EQ(report.whole_epochs, 4);
+    EXPECT_EQ(report.samples, 4 * 60 + 36);
 }
 
 }  // namespace

@@ -13,13 +13,13 @@ using Control = std::array<float, ParameterArena::kControlCount>;
 
 StepControl sum_of(const std::vector<StepControl>& ranks) {
     Control sum{};
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const StepControl& rank : ranks) {
         Control mine{};
         mine.fill(99.0F);  // what the step before left
-        write_control(mine, ranks[rank], static_cast<int>(rank));
+        write_control(mine, rank);
         for (size_t slot = 0; slot < sum.size(); ++slot) sum[slot] += mine[slot];
     }
-    return read_control(sum, static_cast<int>(ranks.size()));
+    return read_control(sum);
 }
 
 TEST(Control, AddsLossCountsAndImagesOfAllRanks) {
@@ -28,6 +28,7 @@ TEST(Control, AddsLossCountsAndImagesOfAllRanks) {
     EXPECT_EQ(sum.correct, 4);
     EXPECT_EQ(sum.images, 13);
     EXPECT_FALSE(sum.stop);
+    EXPECT_EQ(sum.bad_ranks, 0);
     EXPECT_EQ(sum.bad_rank, -1);
 }
 
@@ -36,10 +37,12 @@ TEST(Control, OneRanksWishToStopIsEveryones) {
     EXPECT_TRUE(sum_of({{.stop = true}, {.stop = true}}).stop);
 }
 
-TEST(Control, NamesTheRankWhoseLossIsBad) {
-    EXPECT_EQ(sum_of({{}, {}, {.bad_rank = 2}}).bad_rank, 2);
-    EXPECT_EQ(sum_of({{.bad_rank = 0}, {}}).bad_rank, 0);
-    EXPECT_GE(sum_of({{.bad_rank = 0}, {.bad_rank = 1}}).bad_rank, 0);
+TEST(Control, NamesTheOneRankWhoseLossIsBadAndOfSeveralTheNumberAndNoWrongRank) {
+    EXPECT_EQ(sum_of({{}, {}, {.bad_ranks = 1, .bad_rank = 2}}).bad_rank, 2);
+    EXPECT_EQ(sum_of({{.bad_ranks = 1, .bad_rank = 0}, {}}).bad_rank, 0);
+    const StepControl two = sum_of({{.bad_ranks = 1, .bad_rank = 0}, {.bad_ranks = 1, .bad_rank = 1}, {}, {}});
+    EXPECT_EQ(two.bad_ranks, 2);
+    EXPECT_EQ(two.bad_rank, -1);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ TEST_F(MetricsTest, LinesAreOfAllImagesOfAllRanksSinceTheLineBefore) {
         TrainOptions options;
         options.after_step = [notes](int64_t, Replica& replica, const World& world) {
             if (world.rank != 0) return;
-            const StepControl total = read_control(replica.arena().control(), world.size);
+            const StepControl total = read_control(replica.arena().control());
             double squares = 0.0;
             for (size_t entry = 0; entry < replica.arena().entries().size(); ++entry) {
                 if (!is_trainable(replica.arena().entries()[entry].spec.kind)) continue;

@@ -126,6 +126,33 @@ TEST_F(ResumeTest, AWishDuringAnEvaluationStopsItAndTheContinuedRunMakesUpForIt)
     }
 }
 
+TEST_F(ResumeTest, AWishInTheLastStepLeavesAFinishedRunWithItsCheckpoint) {
+    Experiment experiment = resumable("last");
+    experiment.checkpoint.every->amount = 1000.0;
+    TrainOptions options;
+    options.after_step = [](int64_t step, Replica&, const World& world) {
+        if (step == 5 && world.rank == 1) raise(SIGTERM);
+    };
+    for (const RankResult& result : train(2, experiment, options)) EXPECT_EQ(result.exit_code, 0) << result.message;
+    EXPECT_TRUE(fs::exists(fs::path(experiment.run.dir) / "checkpoints" / step_name(7)));
+}
+
+TEST_F(ResumeTest, AFinishedRunStartedAgainChangesNothing) {
+    Experiment experiment = resumable("finished");
+    experiment.data.val.source = "synthetic";
+    experiment.data.val.synthetic_size = 21;
+    experiment.train.eval_every = Duration{Duration::Unit::iterations, 7.0};
+    EXPECT_EQ(train(2, experiment).front().evaluations.size(), 4U);
+    const fs::path newest = fs::path(experiment.run.dir) / "checkpoints" / step_name(7);
+    const auto written = fs::last_write_time(newest);
+    for (const RankResult& result : train(2, experiment)) {
+        EXPECT_EQ(result.exit_code, 0) << result.message;
+        EXPECT_TRUE(result.evaluations.empty()) << "its result is in the checkpoint";
+    }
+    EXPECT_EQ(fs::last_write_time(newest), written);
+    EXPECT_EQ(verify_checkpoint(newest).metrics.at("val.count"), 21.0);
+}
+
 TEST_F(ResumeTest, AWishBeforeTheFirstStepLeavesACheckpointOfItsStart) {
     Experiment experiment = resumable("at-once");
     TrainOptions options;
@@ -182,6 +209,40 @@ TEST_F(ResumeTest, ALossThatIsNotFiniteOnOneRankStopsAllBeforeTheUpdate) {
         EXPECT_THAT(result.message, HasSubstr("it began on rank 1: the parameter fc.weight was not finite before the step"));
     }
     EXPECT_EQ(CheckpointFolder({.folder = fs::path(experiment.run.dir) / "checkpoints"}).latest()->manifest.step, 4);
+}
+
+TEST_F(ResumeTest, OfSeveralRanksWithABadLossNoneIsBlamedAlone) {
+    Experiment experiment = resumable("several");
+    TrainOptions options;
+    options.after_step = [](int64_t step, Replica& replica, const World& world) {
+        if (step == 3 && (world.rank == 1 || world.rank == 2))
+            replica.arena().values()[0] = std::numeric_limits<float>::quiet_NaN();
+    };
+    for (const RankResult& result : train(4, experiment, options)) {
+        EXPECT_TRUE(result.failed);
+        EXPECT_THAT(result.message, HasSubstr("step 4: the losses of 2 ranks are NaN or infinite"));
+        EXPECT_THAT(result.message,
+                    HasSubstr("it began on rank 1: the parameter fc.weight was not finite before the step; rank 2:"));
+    }
+}
+
+// The step is passed over on all ranks alike, and the run goes on as if there had been none.
+TEST_F(ResumeTest, WithoutStopOnNanABadStepIsAppliedOnNoRank) {
+    Experiment experiment = resumable("passed-over");
+    experiment.train.stop_on_nan = false;
+    const fs::path notes = folder("notes");
+    TrainOptions options;
+    options.after_step = [notes](int64_t step, Replica& replica, const World& world) {
+        float& value = replica.arena().values()[0];
+        static float kept = 0.0F;
+        if (step == 3) kept = value;
+        if (step == 3 && world.rank == 1) value = std::numeric_limits<float>::quiet_NaN();
+        if (step == 4 && world.rank == 1) value = kept;
+        if (step == 4 && value != kept) std::ofstream(notes) << "the bad step was applied";
+        if (step == 5 && value == kept) std::ofstream(notes) << "the next step was not";
+    };
+    weights(2, experiment, options);
+    EXPECT_FALSE(fs::exists(notes)) << read_file(notes);
 }
 
 TEST_F(ResumeTest, ADivergingRateEndsBeforeABadCheckpoint) {
