@@ -17,6 +17,7 @@
 #include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
+#include "launch/rendezvous.h"
 #include "launch/threads.h"
 #include "trainer/agreement.h"
 #include "trainer/common_failure.h"
@@ -472,6 +473,7 @@ ExitCode run_training(const TrainingJob& job) {
     require_agreement(job.store, job.world, job.experiment.comm.start_timeout_ms, facts_to_agree_on(job.experiment, setup));
     const std::unique_ptr<Communicator> communicator = make_communicator(
         job.world, job.store, communicator_options(job.experiment, plan.gradient_bytes(), common_bytes(job, plan)));
+    if (job.world.is_leader()) announce_work(job.store);
     std::optional<NodeProcesses> neighbours;
     std::optional<Run> run;
     try {
