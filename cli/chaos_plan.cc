@@ -18,7 +18,7 @@ namespace lockstep::cli {
 
 namespace {
 
-constexpr std::array<std::pair<Fault, std::string_view>, 12> kNames{{{Fault::kill, "kill"},
+constexpr std::array<std::pair<Fault, std::string_view>, 13> kNames{{{Fault::kill, "kill"},
                                                                      {Fault::stop, "stop"},
                                                                      {Fault::pause, "pause"},
                                                                      {Fault::slow, "slow"},
@@ -29,7 +29,8 @@ constexpr std::array<std::pair<Fault, std::string_view>, 12> kNames{{{Fault::kil
                                                                      {Fault::corrupt_checkpoint, "corrupt_checkpoint"},
                                                                      {Fault::full_disk, "full_disk"},
                                                                      {Fault::cut_link, "cut_link"},
-                                                                     {Fault::slow_link, "slow_link"}}};
+                                                                     {Fault::slow_link, "slow_link"},
+                                                                     {Fault::clock_skew, "clock_skew"}}};
 
 [[noreturn]] void fail(const Node& node, const std::string& what, const std::string& allowed) {
     throw ConfigError(fmt::format("{}: {}: found {}; allowed: {}", node.place.text(), what, node.describe(), allowed));
@@ -100,6 +101,8 @@ Expectation usual(Fault fault, int rank) {
             return {4, {"was not written", "No space left"}, 0.0};
         case Fault::cut_link:
             return {140, {"no progress for"}, kCommTimeoutS + 3.0};
+        case Fault::clock_skew:
+            return {0, {"the clock of", "s ahead", "set the clocks"}, 0.0};
     }
     return {};
 }

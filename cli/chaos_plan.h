@@ -28,7 +28,8 @@ enum class Fault : uint8_t {
     corrupt_checkpoint,
     full_disk,
     cut_link,
-    slow_link
+    slow_link,
+    clock_skew
 };
 std::string_view name_of(Fault fault);
 

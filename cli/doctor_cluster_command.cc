@@ -33,7 +33,7 @@ struct ClusterArguments {
 };
 
 void add_paths(const DataSetConfig& set, std::vector<std::string>& paths) {
-    if (set.source == "synthetic" || set.path.empty()) return;
+    if (set.is_made_up() || !set.is_given()) return;
     for (const std::string& path : expand_braces(set.path)) paths.push_back(path);
     if (!set.labels.empty()) paths.push_back(set.labels);
 }

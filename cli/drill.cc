@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 
@@ -36,32 +38,52 @@ private:
     const int64_t step_;
 };
 
-std::optional<int64_t> number(std::string_view text) {
-    int64_t value = 0;
+struct Drill {
+    std::string_view kind;    // nan | flip | clock
+    int64_t rank = 0;         // of nan and flip
+    int64_t step = 0;         // of nan and flip
+    double clock_skew_s = 0;  // of clock
+};
+
+template <typename Number>
+bool read_number(std::string_view text, Number& value) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-    return value;
+    return error == std::errc() && end == text.data() + text.size();
+}
+
+bool read_drill(std::string_view text, Drill& drill) {
+    const size_t first = text.find(':');
+    if (first == std::string_view::npos) return false;
+    drill.kind = text.substr(0, first);
+    const std::string_view rest = text.substr(first + 1);
+    if (drill.kind == "clock") return read_number(rest, drill.clock_skew_s) && std::isfinite(drill.clock_skew_s);
+    if (drill.kind != "nan" && drill.kind != "flip") return false;
+    const size_t second = rest.find(':');
+    return second != std::string_view::npos && read_number(rest.substr(0, second), drill.rank) &&
+           read_number(rest.substr(second + 1), drill.step) && drill.rank >= 0 && drill.step >= 0;
+}
+
+// None: nothing is asked for.
+std::optional<Drill> drill_of_environment() {
+    const char* const variable = std::getenv("LOCKSTEP_DRILL");
+    if (variable == nullptr || *variable == '\0') return std::nullopt;
+    Drill drill;
+    if (read_drill(variable, drill)) return drill;
+    throw ConfigError(
+        fmt::format("LOCKSTEP_DRILL: found \"{}\"; allowed: nan:RANK:STEP, flip:RANK:STEP or clock:SECONDS", variable));
 }
 
 }  // namespace
 
+void skew_clock_from_environment() {
+    const std::optional<Drill> drill = drill_of_environment();
+    if (drill && drill->kind == "clock") skew_wall_clock(drill->clock_skew_s);
+}
+
 std::unique_ptr<StepObserver> drill_from_environment(const World& world) {
-    const char* const variable = std::getenv("LOCKSTEP_DRILL");
-    if (variable == nullptr || *variable == '\0') return nullptr;
-    const std::string_view text = variable;
-    const size_t first = text.find(':');
-    const size_t second = first == std::string_view::npos ? first : text.find(':', first + 1);
-    const std::string_view kind = text.substr(0, first);
-    const auto part = [&](size_t begin, size_t end) {
-        return begin == std::string_view::npos ? std::nullopt : number(text.substr(begin + 1, end));
-    };
-    const std::optional<int64_t> rank = part(first, second - first - 1);
-    const std::optional<int64_t> step = part(second, std::string_view::npos);
-    if ((kind != "nan" && kind != "flip") || !rank || !step) {
-        throw ConfigError(fmt::format("LOCKSTEP_DRILL: found \"{}\"; allowed: nan:RANK:STEP or flip:RANK:STEP", text));
-    }
-    if (*rank != world.rank) return nullptr;
-    return std::make_unique<Spoiler>(kind == "flip", *step);
+    const std::optional<Drill> drill = drill_of_environment();
+    if (!drill || drill->kind == "clock" || drill->rank != world.rank) return nullptr;
+    return std::make_unique<Spoiler>(drill->kind == "flip", drill->step);
 }
 
 }  // namespace lockstep::cli

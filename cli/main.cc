@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/drill.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/nearest.h"
@@ -92,6 +93,7 @@ int run_main(int argc, char** argv) {
         throw lockstep::ConfigError(
             fmt::format("command line: {}; see {} --help", describe(error, commands, words), command_path(commands)));
     }
+    lockstep::cli::skew_clock_from_environment();
     const int code = chosen();
     finish_output();
     return code;

@@ -54,7 +54,7 @@ private:
 
     void check_data() const {
         const DataSetConfig& train = experiment_.data.train;
-        if (train.path.empty() && train.source != "synthetic") {
+        if (!train.is_given()) {
             fail("data.train.path", "found nothing; allowed: a folder, file or shard pattern, or data.train.source: synthetic");
         }
     }
@@ -189,7 +189,7 @@ private:
     }
 
     void check_evaluation() {
-        if (!experiment_.data.val.path.empty() || experiment_.data.val.source == "synthetic") return;
+        if (experiment_.data.val.is_given()) return;
         if (is_set("train.eval_every") && experiment_.train.eval_every)
             warn("train.eval_every", "not used: data.val.path is empty");
     }

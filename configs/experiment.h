@@ -38,6 +38,9 @@ struct DataSetConfig {
     std::string raw_colour = "bgr";        // of an lmdb: bgr | rgb
     std::vector<TransformConfig> pipeline;
     int64_t synthetic_size = 1024;
+
+    bool is_made_up() const { return source == "synthetic" || source == "synthetic_jpeg"; }  // nothing is read
+    bool is_given() const { return is_made_up() || !path.empty(); }
 };
 
 struct Experiment {

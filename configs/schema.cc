@@ -89,7 +89,7 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).source; },
          .doc = "Format of the data; `auto`: by what lies at the path.",
          .choices = {"auto", "folder", "tar", "webdataset", "list", "flat", "tfrecord", "mds", "lmdb", "beton", "mnist",
-                     "cifar_bin", "synthetic"}},
+                     "cifar_bin", "synthetic", "synthetic_jpeg"}},
         {prefix + "path", [set](Experiment& e) -> Field { return &(e.data.*set).path; },
          name == "train" ? "Folder, file or shard pattern such as train-{000..127}.tar; relative to the working directory."
                          : "As data.train.path; empty: no validation."},
@@ -111,7 +111,7 @@ std::vector<SchemaRow> set_rows(const std::string& name, DataSetConfig Experimen
          "What is done to each image, in order. The last size must be model.image_size."},
         {.name = prefix + "synthetic_size",
          .field = [set](Experiment& e) -> Field { return &(e.data.*set).synthetic_size; },
-         .doc = "Number of images of a synthetic set.",
+         .doc = "Number of images of a set that is made up (synthetic, synthetic_jpeg).",
          .range = {.min = 1, .max = 1e9}},
     };
 }
@@ -347,10 +347,11 @@ std::vector<SchemaRow> compute_rows() {
          .choices = {"off", "bn_relu", "all"}},
         {.name = "compute.autotune",
          .field = [](Experiment& e) -> Field { return &e.compute.autotune; },
-         .doc =
-             "What decides by which code a 3x3 convolution of stride 1 is computed in fp32, the library's or Winograd's. `off`: "
-             "always the library's. `heuristic`: a fixed rule by shape, the same in every run. `measure`: rank 0 times both before "
-             "the first step and keeps the answer in compute.cache; two runs may then differ by rounding.",
+         .doc = "What decides by which code a convolution is computed in fp32, the library's or our own: Winograd's for 3x3 and "
+                "5x5 ones "
+                "of stride 1, a plain one for 1x1. `off`: always the library's. `heuristic`: a fixed rule by shape, the same in "
+                "every run. `measure`: rank 0 times both before "
+                "the first step and keeps the answer in compute.cache; two runs may then differ by rounding.",
          .choices = {"off", "heuristic", "measure"}},
         {"compute.exact_convolution", [](Experiment& e) -> Field { return &e.compute.exact_convolution; },
          "true: no Winograd, whatever compute.autotune says: fp32 results stay within 1e-4 of other programs'."},

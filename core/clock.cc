@@ -1,10 +1,17 @@
 #include "core/clock.h"
 
 #include <algorithm>
+#include <atomic>
 #include <ctime>
 #include <limits>
 
 namespace lockstep {
+
+namespace {
+
+std::atomic<double> wall_clock_skew_s{0.0};
+
+}  // namespace
 
 int64_t now_ns() {
     timespec time{};
@@ -15,17 +22,19 @@ int64_t now_ns() {
 double wall_clock_s() {
     timespec time{};
     clock_gettime(CLOCK_REALTIME, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec) + wall_clock_skew_s;
 }
 
 std::string wall_clock_text() {
-    const std::time_t seconds = std::time(nullptr);
+    const auto seconds = static_cast<std::time_t>(wall_clock_s());
     std::tm utc{};
     gmtime_r(&seconds, &utc);
     char text[32];
     const size_t length = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
     return {text, length};
 }
+
+void skew_wall_clock(double seconds) { wall_clock_skew_s = seconds; }
 
 Deadline Deadline::after_ms(int64_t timeout_ms) { return Deadline(now_ns() + timeout_ms * 1'000'000); }
 

@@ -10,6 +10,9 @@ int64_t now_ns();               // CLOCK_MONOTONIC
 double wall_clock_s();          // seconds since the epoch, for humans and file stamps
 std::string wall_clock_text();  // "2030-01-31T12:34:56Z"
 
+// From now on both wall clocks of this process are off by so much: what a wrong clock does, for drills. Any thread.
+void skew_wall_clock(double seconds);
+
 // A point in time by which something must have made progress. Copyable value; checked in wait loops.
 class Deadline {
 public:

@@ -211,15 +211,13 @@ void write_pictures(const ShapesOptions& options) {
         try {
             Image image;
             std::vector<uint8_t> file;
-            const JpegEncoding encoding{.half_chroma = options.size != ShapeSize::small};
             while (true) {
                 const int64_t picture = next_picture.fetch_add(1);
                 if (picture >= options.train_count + options.val_count) return;
                 const bool train = picture < options.train_count;
                 const std::string_view part = train ? "train" : "val";
                 const int64_t index = train ? picture : picture - options.train_count;
-                const int32_t label = draw_shape(options.seed, part, index, options.size, image);
-                encode_jpeg(image.view(), encoding, file);
+                const int32_t label = draw_shape_file(options.seed, part, index, options.size, image, file);
                 write_plain(options.out / part / kShapeNames[static_cast<size_t>(label)] / fmt::format("{:06}.jpg", index), file);
             }
         } catch (...) {
@@ -243,6 +241,13 @@ int32_t draw_shape(uint64_t seed, std::string_view part, int64_t index, ShapeSiz
     const ImageSize pixels = random_size(size, random);
     const Scene scene = random_scene(label, pixels, random);
     paint(scene, out.reshape(pixels.width, pixels.height, 4), random);
+    return label;
+}
+
+int32_t draw_shape_file(uint64_t seed, std::string_view part, int64_t index, ShapeSize size, Image& image,
+                        std::vector<uint8_t>& file) {
+    const int32_t label = draw_shape(seed, part, index, size, image);
+    encode_jpeg(image.view(), {.half_chroma = size != ShapeSize::small}, file);
     return label;
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data_loader/image.h"
 
@@ -28,6 +29,10 @@ struct ShapesOptions {
 
 // Picture `index` of a part ("train" or "val"): pure. Returns its class.
 int32_t draw_shape(uint64_t seed, std::string_view part, int64_t index, ShapeSize size, Image& out);
+
+// The same picture as a JPEG file, which replaces what `file` held; `image` is memory to draw in.
+int32_t draw_shape_file(uint64_t seed, std::string_view part, int64_t index, ShapeSize size, Image& image,
+                        std::vector<uint8_t>& file);
 
 // Writes the set; false when `out` already holds exactly this one. An interrupted run is made anew. ConfigError when `out` holds
 // another set or folders of somebody else; DeviceError when a file cannot be written.

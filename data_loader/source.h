@@ -54,8 +54,9 @@ public:
 };
 
 struct SourceOptions {
-    std::string kind =
-        "auto";  // auto | folder | tar | webdataset | list | flat | tfrecord | mds | lmdb | beton | mnist | cifar_bin | synthetic
+    // auto | folder | tar | webdataset | list | flat | tfrecord | mds | lmdb | beton | mnist | cifar_bin | synthetic |
+    // synthetic_jpeg
+    std::string kind = "auto";
     std::string path;         // folder, file, or brace pattern "train-{000..127}.tar" (webdataset)
     std::string labels_path;  // mnist labels (empty: found beside the images); the label file of a flat folder
     // The training set's class map: validation uses it, and a class that is only here is a DataError that names it.
@@ -65,9 +66,11 @@ struct SourceOptions {
     bool coarse_labels = false;      // CIFAR-100: the 20 superclasses
     std::string raw_colour = "bgr";  // lmdb: which colour of raw pixels comes first: bgr | rgb
     bool train = true;               // mnist and cifar folders hold both parts
+    // Of the two synthetic kinds:
     int64_t synthetic_size = 1024;
-    int image_size = 224, channels = 3;  // synthetic
-    uint64_t seed = 0;                   // synthetic
+    int image_size = 224;  // of synthetic's images; synthetic_jpeg draws the size of shapes that suits it
+    int channels = 3;      // synthetic alone: JPEG has three
+    uint64_t seed = 0;
 };
 std::unique_ptr<Source> open_source(const SourceOptions& options);
 

@@ -196,20 +196,22 @@ void AgentLink::enter() {
 
 void AgentLink::follow_decisions() {
     const int64_t patience_ns = static_cast<int64_t>(1e9 * options_.coordination.silent_after_s);
-    int64_t last_answer_ns = now_ns();
+    int64_t silent_ns = 0;
     for (int64_t number = 0; !leaving_;) {
         std::string bytes;
+        const int64_t try_ns = now_ns();
         try {
             if (!knows_this_agent())
                 return end_with({.reason = "the launcher that served the run is gone, another serves in its place"});
             const std::string key = list_key(kDecisionList, number);
             const std::optional<std::string> there = store_->get(key);
-            last_answer_ns = now_ns();
+            silent_ns = 0;
             bytes = there ? *there : store_->wait(key, kFollowMs);
         } catch (const CommError& error) {
             if (leaving_) return;
-            const bool answered_lately = now_ns() - last_answer_ns < patience_ns;
-            if (answered_lately && !is_refused_there()) continue;
+            // A try takes far longer only when this process was stopped: no time in which an answer could have been heard.
+            silent_ns += std::min(now_ns() - try_ns, patience_ns / 2);
+            if (silent_ns < patience_ns && !is_refused_there()) continue;
             return end_with({.reason = error.what()});
         }
         ++number;

@@ -1,7 +1,9 @@
 #include "launch/coordinator_service.h"
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +16,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kLookMs = 50;           // the longest it waits for an event before it looks at the clock
+constexpr double kNap_s = 2;              // between two looks: this process was stopped meanwhile
 constexpr double kWorthAWordClock_s = 2;  // of difference between two nodes' clocks
 
 }  // namespace
@@ -25,6 +28,8 @@ CoordinatorService::CoordinatorService(const CoordinatorOptions& options, double
       keep_alive_ns_(static_cast<int64_t>(1e9 * keep_alive_s)),
       server_(server),
       store_(std::move(store)),
+      nap_ns_(static_cast<int64_t>(1e9 * std::min(kNap_s, options.silent_after_s / 2))),
+      looked_ns_(now_ns()),
       thread_([this] { work(); }) {}
 
 CoordinatorService::~CoordinatorService() {
@@ -40,11 +45,17 @@ void CoordinatorService::work() {
         while (!stopping_) {
             hear_next_event();
             if (now_ns() >= next_look_ns_) look_for_beats();
-            coordinator_.look_at_the_clock(now_ns());
+            coordinator_.look_at_the_clock(awake_ns());
             write_decisions();
         }
     } catch (const CommError&) {  // its own store, in its own process: only when that is at its end
     }
+}
+
+int64_t CoordinatorService::awake_ns() {
+    const int64_t last_ns = std::exchange(looked_ns_, now_ns());
+    if (looked_ns_ - last_ns > nap_ns_) asleep_ns_ += looked_ns_ - last_ns;
+    return looked_ns_ - asleep_ns_;
 }
 
 void CoordinatorService::hear_next_event() {
@@ -60,7 +71,7 @@ void CoordinatorService::hear_next_event() {
     const std::optional<AgentEvent> event = decode_event(bytes);
     if (!event) return;
     if (event->kind == AgentEvent::Kind::joined) warn_of_clock(event->facts);
-    coordinator_.hear(*event, number, now_ns());
+    coordinator_.hear(*event, number, awake_ns());
 }
 
 void CoordinatorService::look_for_beats() {
@@ -69,7 +80,7 @@ void CoordinatorService::look_for_beats() {
         const std::string beat = store_->get(beat_key(agent)).value_or("");
         if (beat == beats_[agent]) continue;
         beats_[agent] = beat;
-        coordinator_.hear_beat(agent, now_ns());
+        coordinator_.hear_beat(agent, awake_ns());
     }
 }
 

@@ -21,6 +21,8 @@ public:
 
 private:
     void work();
+    // Monotonic, but for the time in which this process was stopped: then no agent could be heard.
+    int64_t awake_ns();
     void hear_next_event();
     void look_for_beats();
     void write_decisions();
@@ -33,6 +35,8 @@ private:
     std::unique_ptr<Store> store_;
     int64_t next_event_ = 0;
     int64_t next_look_ns_ = 0;
+    const int64_t nap_ns_;
+    int64_t looked_ns_, asleep_ns_ = 0;
     std::map<int64_t, std::string> beats_;  // as last seen, by agent
     std::string open_job_;
     std::atomic<bool> stopping_ = false;

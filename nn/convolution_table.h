@@ -9,8 +9,8 @@
 namespace lockstep {
 
 // direct: the library's choice. winograd: this project's own kernel for 3x3 and 5x5 convolutions of stride 1, in fp32; about twice
-// as fast and rounded otherwise.
-enum class ConvolutionCode : uint8_t { direct, winograd };
+// as fast and rounded otherwise. pointwise: this project's own kernel for 1x1 convolutions, in fp32; plain arithmetic.
+enum class ConvolutionCode : uint8_t { direct, winograd, pointwise };
 enum class ConvolutionPass : uint8_t { forward, source_gradient, weight_gradient };
 
 struct ConvolutionTable {

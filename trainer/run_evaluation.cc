@@ -30,7 +30,7 @@ struct Setup {
 Setup set_up(const EvaluationJob& job) {
     const Experiment& experiment = job.experiment;
     const Manifest manifest = verify_checkpoint(job.checkpoint);
-    if (experiment.data.val.path.empty() && experiment.data.val.source != "synthetic") {
+    if (!experiment.data.val.is_given()) {
         throw ConfigError("data.val.path: no validation set is configured; give one with data.val.path=PATH");
     }
     const ThreadBudget threads = plan_threads(job.world, static_cast<int>(experiment.train.threads));

@@ -28,7 +28,7 @@ TrainingSetup set_up_training(const Experiment& experiment, const World& world) 
     apply_threads(world, setup.threads);
     setup.train = open_source(training_source_options(experiment));
     setup.num_classes = experiment.model.num_classes > 0 ? experiment.model.num_classes : setup.train->class_total();
-    if (!experiment.data.val.path.empty() || experiment.data.val.source == "synthetic") {
+    if (experiment.data.val.is_given()) {
         setup.val = open_source(validation_source_options(experiment, setup.train->class_names(), setup.num_classes));
     }
     setup.course = plan_course(experiment, setup.train->size());

@@ -92,7 +92,7 @@ void GlooLinks::wait_received(GlooBuffer& buffer, int peer) {
 // `wait` returns false when the messenger's tick has woken it.
 template <typename Wait>
 void GlooLinks::wait_watched(GlooBuffer& buffer, int peer, bool is_send, Wait wait) {
-    const int64_t start_ns = now_ns();
+    int64_t start_ns = now_ns(), looked_ns = start_ns;
     bool had_left = false;
     while (true) {
         {
@@ -112,9 +112,12 @@ void GlooLinks::wait_watched(GlooBuffer& buffer, int peer, bool is_send, Wait wa
             awaited_ = nullptr;
         }
         if (done) return;
-        if (!broken.empty()) on_broken_connection(peer, broken, now_ns() - start_ns);
+        // This rank itself was stopped or starved, perhaps with the whole job: the peer's silence counts from now.
+        const int64_t last_look_ns = std::exchange(looked_ns, now_ns());
+        if (looked_ns - last_look_ns > timeout_ns_ / 2) start_ns = looked_ns;
+        if (!broken.empty()) on_broken_connection(peer, broken, looked_ns - start_ns);
         // The tick may have hidden that the message is there: a peer that leaves has sent it before its notice. So one more wait.
-        check_health(peer, now_ns() - start_ns, had_left);
+        check_health(peer, looked_ns - start_ns, had_left);
         had_left = peer_states_[static_cast<size_t>(peer)] == PeerState::left;
     }
 }

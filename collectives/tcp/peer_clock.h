@@ -20,6 +20,11 @@ struct PeerClock {
         peer_waits = waits;
     }
 
+    // Nobody has looked for a while: what was not seen meanwhile is not held against the peer.
+    void on_absence(int64_t now) {
+        if (waiting_since_ns >= 0) waiting_since_ns = now;
+    }
+
     int64_t silent_ns(int64_t now) const { return now - std::max(waiting_since_ns, fresh_ns); }
 
     // A rank that waits itself is given `grace_ns` more: it will name its own cause first. Ranks that wait in a circle report ages

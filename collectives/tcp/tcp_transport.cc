@@ -219,7 +219,11 @@ private:
 
     void check_peers(int64_t now) {
         next_look_ns_ = now + std::min(heartbeat_ns_ / 4, timeout_ns_ / 20);
+        // This rank itself was stopped or starved, perhaps with the whole job: its peers' silence counts from now.
+        const bool was_away = now - last_look_ns_ > timeout_ns_ / 2;
+        last_look_ns_ = now;
         for (Connection* connection : connections_) {
+            if (was_away) connection->clock().on_absence(now);
             check_silence(*connection, now);
             // The kernel would end a connection whose peer lives but has no room for a while.
             const bool lives = now - connection->clock().heard_ns < timeout_ns_;
@@ -295,7 +299,7 @@ private:
     FileHandle wake_event_;
 
     int64_t progress_ns_ = 0;  // bytes last moved
-    int64_t next_look_ns_ = 0;
+    int64_t next_look_ns_ = 0, last_look_ns_ = 0;
     int64_t last_beat_ns_ = 0;
     int64_t beat_freshest_ns_ = 0;
     std::string failure_;  // not empty: this transport is dead

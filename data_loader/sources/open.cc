@@ -69,10 +69,19 @@ std::unique_ptr<Source> open_source(const SourceOptions& options) {
         bool integer_labels = false;
     };
     static constexpr Row kRows[] = {
-        {"folder", open_folder_source},   {"tar", open_tar_source},         {"webdataset", open_webdataset_source, true},
-        {"list", open_list_source, true}, {"flat", open_flat_source, true}, {"tfrecord", open_tfrecord_source, true},
-        {"mds", open_mds_source, true},   {"lmdb", open_lmdb_source, true}, {"beton", open_beton_source, true},
-        {"mnist", open_mnist_source},     {"cifar_bin", open_cifar_source}, {"synthetic", open_synthetic_source},
+        {"folder", open_folder_source},
+        {"tar", open_tar_source},
+        {"webdataset", open_webdataset_source, true},
+        {"list", open_list_source, true},
+        {"flat", open_flat_source, true},
+        {"tfrecord", open_tfrecord_source, true},
+        {"mds", open_mds_source, true},
+        {"lmdb", open_lmdb_source, true},
+        {"beton", open_beton_source, true},
+        {"mnist", open_mnist_source},
+        {"cifar_bin", open_cifar_source},
+        {"synthetic", open_synthetic_source},
+        {"synthetic_jpeg", open_synthetic_jpeg_source},
     };
     const std::string kind = options.kind == "auto" ? detect_source_kind(options) : options.kind;
     for (const Row& row : kRows) {
@@ -91,7 +100,7 @@ std::unique_ptr<Source> open_source(const SourceOptions& options) {
     }
     throw ConfigError(
         fmt::format("unknown data source \"{}\"; use auto, folder, tar, webdataset, list, flat, tfrecord, mds, lmdb, beton, mnist, "
-                    "cifar_bin or synthetic",
+                    "cifar_bin, synthetic or synthetic_jpeg",
                     options.kind));
 }
 

@@ -26,6 +26,7 @@ std::unique_ptr<Source> open_beton_source(const SourceOptions& options);
 std::unique_ptr<Source> open_mnist_source(const SourceOptions& options);
 std::unique_ptr<Source> open_cifar_source(const SourceOptions& options);
 std::unique_ptr<Source> open_synthetic_source(const SourceOptions& options);
+std::unique_ptr<Source> open_synthetic_jpeg_source(const SourceOptions& options);
 
 // "folder", "tar", ...: judged from the path and the first bytes behind it. DataError when nothing fits.
 std::string detect_source_kind(const SourceOptions& options);

@@ -28,10 +28,10 @@ public:
     ConvolutionTable measure_convolutions(const Graph& graph, int batch, Phase phase, ParameterArena& arena,
                                           const ConvolutionTable& known) override {
         if (library_->options.autotune != Autotune::measure || library_->options.exact_convolution) return {};
-        ConvolutionChooser direct = ConvolutionChooser::always(ConvolutionCode::direct);
-        ConvolutionChooser winograd = ConvolutionChooser::always(ConvolutionCode::winograd);
-        return faster_convolutions(*compile_with(direct, graph, batch, phase, arena),
-                                   *compile_with(winograd, graph, batch, phase, arena), graph, known);
+        ConvolutionChooser library = ConvolutionChooser::always_library();
+        ConvolutionChooser own = ConvolutionChooser::always_own();
+        return faster_convolutions(*compile_with(library, graph, batch, phase, arena),
+                                   *compile_with(own, graph, batch, phase, arena), graph, known);
     }
 
     void use_convolutions(const ConvolutionTable& table) override { chooser_.use(table); }

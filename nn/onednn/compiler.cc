@@ -336,15 +336,18 @@ void Compiler::add_step(std::unique_ptr<Step> step, const std::vector<const Valu
     compiled_.program->add_step(std::move(step), current_op_);
 }
 
-ConvolutionCode Compiler::choose(ConvolutionPass pass, const WinogradShape& shape) {
-    compiled_.convolutions.push_back({convolution_key(pass, shape), compiled_.facts.size()});
-    return chooser_.choose(pass, shape);
+ConvolutionCode Compiler::choose(const ConvolutionChoice& choice) {
+    const ConvolutionCode code = chooser_.choose(choice);
+    compiled_.convolutions.push_back({choice.key, code, compiled_.facts.size()});
+    return code;
 }
 
 void Compiler::add_convolution_step(std::unique_ptr<Step> step, std::string_view code, const std::vector<const Value*>& used,
-                                    const Value& scratch) {
-    compiled_.program->touch(scratch.buffer);
-    compiled_.scratch_bytes = std::max(compiled_.scratch_bytes, scratch.desc.get_size());
+                                    const std::optional<Value>& scratch) {
+    if (scratch) {
+        compiled_.program->touch(scratch->buffer);
+        compiled_.scratch_bytes = std::max(compiled_.scratch_bytes, scratch->desc.get_size());
+    }
     add_step(std::move(step), used);
     StepFacts& facts = compiled_.facts.back();
     facts.implementation = code;

@@ -66,10 +66,10 @@ struct GradientOutput {
 };
 
 // A convolution that more than one code can compute, and the step with which its own steps begin; its last one is called
-// "convolution
-// ...", those before it are copies for it.
+// "convolution ...", those before it are copies for it.
 struct ChosenConvolution {
     std::string key;  // of a ConvolutionTable
+    ConvolutionCode code = ConvolutionCode::direct;
     size_t first_step = 0;
 };
 
@@ -156,10 +156,10 @@ public:
     Value as_layout(const Value& value, const MemoryDesc& desc);  // the value itself, or a reordered copy
     void add_step(std::unique_ptr<Step> step, const std::vector<const Value*>& used);
     // By which code a convolution's steps, which are added next, compute it.
-    ConvolutionCode choose(ConvolutionPass pass, const WinogradShape& shape);
+    ConvolutionCode choose(const ConvolutionChoice& choice);
     // Of an own kernel. `used`: data, weights, result.
     void add_convolution_step(std::unique_ptr<Step> step, std::string_view code, const std::vector<const Value*>& used,
-                              const Value& scratch);
+                              const std::optional<Value>& scratch);
     void reorder(const Value& from, const Value& to);
     template <typename Primitive>
     void run(const typename Primitive::primitive_desc& desc, const Arguments& arguments);

@@ -1,5 +1,6 @@
 #include "nn/onednn/inference_tail.h"
 #include "nn/onednn/op_plans.h"
+#include "nn/onednn/pointwise_steps.h"
 #include "nn/onednn/winograd_steps.h"
 
 namespace lockstep::onednn {
@@ -35,10 +36,7 @@ private:
     void backward_weights(Compiler& compiler, const Value& gradient);
     void backward_data(Compiler& compiler, const Value& gradient);
     MemoryDesc bias_desc() const { return plain_desc({conv_.out_channels}, dnnl::memory::data_type::f32); }
-    // A tail's factors and terms take the place of a bias and have no values for a last block's rest.
-    bool carried_by_winograd(const std::optional<InferenceTail>& tail) const {
-        return !tail || (!conv_.bias && conv_.out_channels % 16 == 0);
-    }
+    bool add_own_forward(Compiler& compiler, const std::optional<Value>& bias, const std::optional<TailOperands>& after);
     bool takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result);
 
     ConvOp conv_;
@@ -135,7 +133,28 @@ void ConvolutionPlan::plan_weight_layout(Compiler& compiler) {
 bool ConvolutionPlan::takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result) {
     if (compiler.planning()) return false;
     winograd_ = winograd_shape(conv_, source, weights_.desc, result);
-    return winograd_ && compiler.choose(pass, *winograd_) == ConvolutionCode::winograd;
+    return winograd_ && compiler.choose(choice_of(pass, *winograd_)) == ConvolutionCode::winograd;
+}
+
+// By an own kernel where one is chosen.
+bool ConvolutionPlan::add_own_forward(Compiler& compiler, const std::optional<Value>& bias,
+                                      const std::optional<TailOperands>& after) {
+    const std::optional<InferenceTail>& tail = compiler.tail(op_);
+    if (compiler.planning() || (tail && conv_.bias)) return false;  // a tail's factors and terms take the place of a bias
+    ConvolutionFinish finish{.relu = tail ? tail->relu : compiler.has_fused_relu(op_)};
+    if (after) finish = {finish.relu, after->factors, after->terms, after->addend};
+    const ConvolutionOperands operands{source_, weights_, result_, bias};
+    const bool has_full_blocks = conv_.out_channels % 16 == 0;  // factors and terms have no values for the rest of one
+    if ((!tail || has_full_blocks) && takes_winograd(compiler, ConvolutionPass::forward, source_.desc, result_.desc)) {
+        add_winograd_forward(compiler, *winograd_, operands, finish);
+        return true;
+    }
+    const auto pointwise = pointwise_shape(conv_, source_.desc, weights_.desc, result_.desc);
+    if (!pointwise) return false;
+    const ConvolutionChoice choice = choice_of(ConvolutionPass::forward, *pointwise, tail.has_value());
+    if (compiler.choose(choice) != ConvolutionCode::pointwise) return false;
+    add_pointwise_forward(compiler, *pointwise, operands, finish);
+    return true;
 }
 
 void ConvolutionPlan::forward(Compiler& compiler) {
@@ -160,11 +179,7 @@ void ConvolutionPlan::forward(Compiler& compiler) {
     if (conv_.bias) bias = compiler.parameter_value(entry + 1, {conv_.out_channels});
     std::optional<TailOperands> after;
     if (tail) after = tail_operands(compiler, *tail, forward_desc_.dst_desc());
-    if (carried_by_winograd(tail) && takes_winograd(compiler, ConvolutionPass::forward, source_.desc, result_.desc)) {
-        WinogradFinish finish{.relu = tail ? tail->relu : compiler.has_fused_relu(op_)};
-        if (after) finish = {finish.relu, after->factors, after->terms, after->addend};
-        add_winograd_forward(compiler, *winograd_, {source_, weights_, result_, bias}, finish);
-    } else {
+    if (!add_own_forward(compiler, bias, after)) {
         Arguments arguments{{DNNL_ARG_SRC, source_},
                             {DNNL_ARG_WEIGHTS, compiler.value_as(weights_, forward_desc_.weights_desc())},
                             {DNNL_ARG_DST, result_}};

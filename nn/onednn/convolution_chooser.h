@@ -1,4 +1,4 @@
-// Decides between the library's convolution and this project's Winograd kernels, and remembers what it decided.
+// Decides between the library's convolution and this project's own kernels, and remembers what it decided.
 #pragma once
 
 #include <optional>
@@ -6,35 +6,43 @@
 
 #include "nn/convolution_table.h"
 #include "nn/executor.h"
+#include "nn/onednn/kernels/pointwise.h"
 #include "nn/onednn/kernels/winograd.h"
 
 namespace lockstep::onednn {
 
-// How a ConvolutionTable names one direction of a shape.
-std::string convolution_key(ConvolutionPass pass, const WinogradShape& shape);
+// One direction of a shape that the library and an own kernel can compute.
+struct ConvolutionChoice {
+    std::string key;  // in a ConvolutionTable
+    ConvolutionCode own = ConvolutionCode::winograd;
+    // The rule of Autotune::heuristic: whether the own kernel was the faster one where it was measured. By the shape alone.
+    bool own_pays = false;
+};
 
-// The rule of Autotune::heuristic: whether Winograd was the faster one where it was measured (docs/benchmarks/step-resnet50.md). A
-// pure function of the shape.
-ConvolutionCode usual_code(ConvolutionPass pass, const WinogradShape& shape);
+// Where Winograd pays: docs/benchmarks/step-resnet50.md.
+ConvolutionChoice choice_of(ConvolutionPass pass, const WinogradShape& shape);
+
+// Where the kernel for 1x1 convolutions pays: docs/benchmarks/pointwise.md. `has_tail`: forward with an InferenceTail.
+ConvolutionChoice choice_of(ConvolutionPass pass, const PointwiseShape& shape, bool has_tail);
 
 class ConvolutionChooser {
 public:
     explicit ConvolutionChooser(const BackendOptions& options);
 
     void use(const ConvolutionTable& table) { table_ = table; }
-    // Of a shape that both codes can compute.
-    ConvolutionCode choose(ConvolutionPass pass, const WinogradShape& shape);
+    ConvolutionCode choose(const ConvolutionChoice& choice);
     const ConvolutionTable& chosen() const { return chosen_; }
 
-    // A chooser that always decides alike: for measuring.
-    static ConvolutionChooser always(ConvolutionCode code);
+    // Choosers that always take the library's code, or always the own one: for measuring.
+    static ConvolutionChooser always_library();
+    static ConvolutionChooser always_own();
 
 private:
-    ConvolutionCode decide(ConvolutionPass pass, const WinogradShape& shape) const;
+    ConvolutionCode decide(const ConvolutionChoice& choice) const;
 
     Autotune autotune_;
     bool exact_;
-    std::optional<ConvolutionCode> always_;
+    std::optional<bool> always_own_;
     ConvolutionTable table_, chosen_;
 };
 

@@ -31,28 +31,29 @@ double time_convolution(OnednnExecutor& executor, const std::vector<StepFacts>& 
 
 }  // namespace
 
-ConvolutionTable faster_convolutions(OnednnExecutor& direct, OnednnExecutor& winograd, const Graph& graph,
+ConvolutionTable faster_convolutions(OnednnExecutor& library, OnednnExecutor& own, const Graph& graph,
                                      const ConvolutionTable& known) {
-    const std::vector<ChosenConvolution>& one = direct.convolutions();
-    const std::vector<ChosenConvolution>& other = winograd.convolutions();
-    check(one.size() == other.size(), "two ways to compute the same convolutions");
+    const std::vector<ChosenConvolution>& theirs = library.convolutions();
+    const std::vector<ChosenConvolution>& ours = own.convolutions();
+    check(theirs.size() == ours.size(), "two ways to compute the same convolutions");
     ConvolutionTable table;
     std::vector<size_t> unknown;
-    for (size_t index = 0; index < one.size(); ++index) {
-        check(one[index].key == other[index].key, "two ways to compute the same convolutions");
-        const auto found = known.codes.find(one[index].key);
-        const bool is_new =
-            table.codes.emplace(one[index].key, found == known.codes.end() ? ConvolutionCode::direct : found->second).second;
-        if (is_new && found == known.codes.end()) unknown.push_back(index);
+    for (size_t index = 0; index < theirs.size(); ++index) {
+        const std::string& key = theirs[index].key;
+        check(key == ours[index].key, "two ways to compute the same convolutions");
+        const auto found = known.codes.find(key);
+        const bool is_known = found != known.codes.end();
+        const bool is_new = table.codes.emplace(key, is_known ? found->second : ConvolutionCode::direct).second;
+        if (is_new && !is_known) unknown.push_back(index);
     }
     if (unknown.empty()) return table;
-    warm_up(direct, graph);
-    warm_up(winograd, graph);
-    const std::vector<StepFacts> direct_steps = direct.steps(), winograd_steps = winograd.steps();
+    warm_up(library, graph);
+    warm_up(own, graph);
+    const std::vector<StepFacts> their_steps = library.steps(), our_steps = own.steps();
     for (const size_t index : unknown) {
-        const double direct_ms = time_convolution(direct, direct_steps, one[index].first_step);
-        const double winograd_ms = time_convolution(winograd, winograd_steps, other[index].first_step);
-        if (winograd_ms < direct_ms) table.codes[one[index].key] = ConvolutionCode::winograd;
+        const double their_ms = time_convolution(library, their_steps, theirs[index].first_step);
+        const double our_ms = time_convolution(own, our_steps, ours[index].first_step);
+        if (our_ms < their_ms) table.codes[ours[index].key] = ours[index].code;
     }
     return table;
 }

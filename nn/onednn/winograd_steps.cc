@@ -1,18 +1,16 @@
 #include "nn/onednn/winograd_steps.h"
 
 #include <utility>
-#include <vector>
 
 namespace lockstep::onednn {
 
 namespace {
 
-float* floats(const Value& value) { return static_cast<float*>(value.memory.get_data_handle()); }
-float* floats(const std::optional<Value>& value) { return value ? floats(*value) : nullptr; }
+constexpr std::string_view kCode = "own:winograd";
 
 class ForwardStep final : public Step {
 public:
-    ForwardStep(const WinogradShape& shape, WinogradOperands operands, Value scratch, WinogradFinish finish)
+    ForwardStep(const WinogradShape& shape, ConvolutionOperands operands, Value scratch, ConvolutionFinish finish)
         : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), finish_(std::move(finish)) {}
 
     void run(const RunContext& /*context*/) override {
@@ -29,14 +27,14 @@ public:
 
 private:
     WinogradShape shape_;
-    WinogradOperands operands_;
+    ConvolutionOperands operands_;
     Value scratch_;
-    WinogradFinish finish_;
+    ConvolutionFinish finish_;
 };
 
 class SourceGradientStep final : public Step {
 public:
-    SourceGradientStep(const WinogradShape& shape, WinogradOperands operands, Value scratch)
+    SourceGradientStep(const WinogradShape& shape, ConvolutionOperands operands, Value scratch)
         : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)) {}
 
     void run(const RunContext& /*context*/) override {
@@ -49,13 +47,13 @@ public:
 
 private:
     WinogradShape shape_;
-    WinogradOperands operands_;
+    ConvolutionOperands operands_;
     Value scratch_;
 };
 
 class WeightGradientStep final : public Step {
 public:
-    WeightGradientStep(const WinogradShape& shape, WinogradOperands operands, Value scratch)
+    WeightGradientStep(const WinogradShape& shape, ConvolutionOperands operands, Value scratch)
         : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)) {}
 
     void run(const RunContext& context) override {
@@ -70,32 +68,13 @@ public:
 
 private:
     WinogradShape shape_;
-    WinogradOperands operands_;
+    ConvolutionOperands operands_;
     Value scratch_;
 };
 
-MemoryDesc floats_desc(size_t count) {
-    return {{static_cast<int64_t>(count)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
-}
-
-std::vector<const Value*> further_operands() { return {}; }
-std::vector<const Value*> further_operands(const WinogradFinish& finish) {
-    std::vector<const Value*> values;
-    for (const std::optional<Value>* value : {&finish.scale, &finish.bias, &finish.addend}) {
-        if (*value) values.push_back(&**value);
-    }
-    return values;
-}
-
-template <typename ConvolutionStep, typename... Options>
-void add(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands, size_t scratch_floats,
-         const Options&... options) {
-    const Value scratch = compiler.new_value(floats_desc(scratch_floats), "scratchpad");
-    std::vector<const Value*> used{&operands.source, &operands.weights, &operands.result};
-    if (operands.bias) used.push_back(&*operands.bias);
-    for (const Value* value : further_operands(options...)) used.push_back(value);
-    compiler.add_convolution_step(std::make_unique<ConvolutionStep>(shape, operands, scratch, options...), "own:winograd", used,
-                                  scratch);
+Value new_scratch(Compiler& compiler, size_t floats) {
+    const MemoryDesc desc({static_cast<int64_t>(floats)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
+    return compiler.new_value(desc, "scratchpad");
 }
 
 bool has_known_kernel(const ConvOp& conv) {
@@ -131,17 +110,21 @@ std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc
     return std::nullopt;
 }
 
-void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands,
-                          const WinogradFinish& finish) {
-    add<ForwardStep>(compiler, shape, operands, winograd_forward_scratch(shape, compiler.library().options.threads), finish);
+void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands,
+                          const ConvolutionFinish& finish) {
+    const Value scratch = new_scratch(compiler, winograd_forward_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, scratch, finish), kCode, operands, finish,
+                        scratch);
 }
 
-void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands) {
-    add<SourceGradientStep>(compiler, shape, operands, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
+void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands) {
+    const Value scratch = new_scratch(compiler, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<SourceGradientStep>(shape, operands, scratch), kCode, operands, {}, scratch);
 }
 
-void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const WinogradOperands& operands) {
-    add<WeightGradientStep>(compiler, shape, operands, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
+void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands) {
+    const Value scratch = new_scratch(compiler, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<WeightGradientStep>(shape, operands, scratch), kCode, operands, {}, scratch);
 }
 
 }  // namespace lockstep::onednn

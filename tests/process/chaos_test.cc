@@ -26,8 +26,8 @@ protected:
 TEST_F(ChaosTest, EveryFaultGivesItsVerdict) {
     const Outcome outcome = chaos("all", 240.0);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-    EXPECT_EQ(count(outcome.output, "as expected") + count(outcome.output, "skipped: "), 12) << outcome.output;
-    EXPECT_GE(count(outcome.output, "as expected"), 9) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "as expected") + count(outcome.output, "skipped: "), 13) << outcome.output;
+    EXPECT_GE(count(outcome.output, "as expected"), 10) << outcome.output;
     for (const char* line : {"skipped: network", "skipped: file systems"}) {
         if (outcome.says(line)) printf("%s\n", outcome.output.c_str());
     }

@@ -98,6 +98,27 @@ TEST_P(FailureTest, ARankThatIsStoppedForThreeSecondsIsWaitedFor) {
     EXPECT_EQ(outcome.exit_code, 138) << outcome.output;
 }
 
+// As a scheduler's suspend, Ctrl-Z and a paused machine do it: for longer than any time limit of ranks and launcher.
+TEST_P(FailureTest, AJobThatIsStoppedAsAWholeGoesOn) {
+    std::vector<std::string> command = job(2, kLong + backend() + std::vector<std::string>{"comm.timeout=1s"});
+    command.insert(command.begin() + 2, {"--rdzv-conf", "keep_alive_interval=0.3"});
+    Program program(command, test_environment());
+    ASSERT_TRUE(eventually(60.0, [&] { return metric_file_bytes() > 0; })) << program.output_so_far();
+    std::vector<pid_t> all = children_of(program.pid());
+    ASSERT_EQ(all.size(), 2U);
+    all.push_back(program.pid());
+    for (int time = 0; time < 2; ++time) {
+        for (const pid_t pid : all) kill(pid, SIGSTOP);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+        const auto bytes = metric_file_bytes();
+        for (const pid_t pid : all) kill(pid, SIGCONT);
+        EXPECT_TRUE(eventually(20.0, [&] { return metric_file_bytes() > bytes; })) << program.output_so_far();
+    }
+    program.signal(SIGTERM);
+    const Outcome outcome = program.wait(10.0);
+    EXPECT_EQ(outcome.exit_code, 138) << outcome.output;
+}
+
 // Two nodes that lose each other: nothing is closed, nothing arrives any more.
 TEST_P(FailureTest, ACutLinkEndsBothSidesSoonAfterTheTimeLimit) {
     const std::string netlab = LOCKSTEP_SOURCE "/scripts/netlab";
@@ -135,6 +156,28 @@ INSTANTIATE_TEST_SUITE_P(Backends, FailureTest, ::testing::Values("native", "tcp
                          [](const auto& each) { return std::string(each.param); });
 
 class StopTest : public RunningJobTest {};
+
+char state_of(pid_t pid) {
+    const std::string status = read_file(fmt::format("/proc/{}/stat", pid));
+    return status.at(status.rfind(')') + 2);
+}
+
+TEST_F(StopTest, CtrlZAtTheLauncherSuspendsItsRanksAndFgContinuesThem) {
+    const auto program = training_job(2, {"comm.timeout=1s"});
+    std::vector<pid_t> all = children_of(program->pid());
+    ASSERT_EQ(all.size(), 2U);
+    all.push_back(program->pid());
+    program->signal(SIGTSTP);
+    for (const pid_t pid : all) EXPECT_TRUE(eventually(5.0, [&] { return state_of(pid) == 'T'; })) << pid;
+    const auto bytes = metric_file_bytes();
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    EXPECT_EQ(metric_file_bytes(), bytes);
+    program->signal(SIGCONT);
+    EXPECT_TRUE(eventually(20.0, [&] { return metric_file_bytes() > bytes; })) << program->output_so_far();
+    program->signal(SIGTERM);
+    const Outcome outcome = program->wait(10.0);
+    EXPECT_EQ(outcome.exit_code, 138) << outcome.output;
+}
 
 TEST_F(StopTest, TheFlightRecordOfAStoppedRankIsWritten) {
     const auto program = training_job(2, {"comm.timeout=1s"});

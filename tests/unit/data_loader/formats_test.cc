@@ -209,8 +209,9 @@ Order order_of(const Source& source, int world_size, int threads) {
 
 TEST_F(FormatsTest, EverySourceGivesOneGlobalOrderOnAnyNumberOfRanksAndThreads) {
     const SourceOptions synthetic{.kind = "synthetic", .num_classes = 3, .synthetic_size = 50, .image_size = 5};
+    const SourceOptions drawn{.kind = "synthetic_jpeg", .synthetic_size = 70, .image_size = 32};
     for (const SourceOptions& options : {SourceOptions{.path = case_file("sets/set101/train").string()}, tar(), list(), flat(),
-                                         packed(true), tfrecord(), mds(), lmdb(), beton(), cifar(), mnist(), synthetic}) {
+                                         packed(true), tfrecord(), mds(), lmdb(), beton(), cifar(), mnist(), synthetic, drawn}) {
         SCOPED_TRACE(options.path);
         const auto source = open_source(options);
         const Order reference = order_of(*source, 1, 1);

@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <gmock/gmock.h>
+
+#include "data_loader/shapes.h"
 #include "data_loader/sources/sources.h"
 #include "data_loader/tar.h"
 #include "data_loader/verify.h"
@@ -287,6 +290,30 @@ TEST_F(SourcesTest, SyntheticImagesAreAFunctionOfSeedAndIndex) {
     EXPECT_NE(a.storage, b.storage);
     EXPECT_LT(a.label, 7);
     EXPECT_THROW(open_source({.kind = "nothing", .path = "x"}), ConfigError);
+}
+
+TEST_F(SourcesTest, SyntheticJpegsAreTheShapesOverAndOver) {
+    const SourceOptions options{.kind = "synthetic_jpeg", .synthetic_size = 130, .image_size = 32, .seed = 3};
+    const auto source = open_source(options);
+    EXPECT_EQ(source->size(), 130);
+    EXPECT_THAT(source->class_names(), ::testing::ElementsAreArray(kShapeNames));
+    Record record, again;
+    Image image;
+    std::vector<uint8_t> file;
+    for (const int64_t index : {0, 7, 59, 60, 129}) {
+        source->read(index, record);
+        EXPECT_EQ(record.label, draw_shape_file(3, "train", index % 60, ShapeSize::small, image, file));
+        EXPECT_EQ(record.label, source->label(index));
+        EXPECT_TRUE(std::ranges::equal(record.bytes, std::as_bytes(std::span(file)))) << index;
+    }
+    SourceOptions other = options;
+    other.train = false;
+    open_source(other)->read(129, again);
+    EXPECT_FALSE(std::ranges::equal(record.bytes, again.bytes)) << "validation has pictures of its own";
+    other.num_classes = 1000;
+    EXPECT_EQ(open_source(other)->class_total(), 1000);
+    other.num_classes = 9;
+    EXPECT_THROW(open_source(other), ConfigError);
 }
 
 std::string real_data() {
