@@ -72,11 +72,6 @@ private:
     Value scratch_;
 };
 
-Value new_scratch(Compiler& compiler, size_t floats) {
-    const MemoryDesc desc({static_cast<int64_t>(floats)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
-    return compiler.new_value(desc, "scratchpad");
-}
-
 bool has_known_kernel(const ConvOp& conv) {
     return (conv.kernel_h == 3 || conv.kernel_h == 5) && conv.kernel_w == conv.kernel_h && conv.stride_h == 1 &&
            conv.stride_w == 1 && conv.dilation_h == 1 && conv.dilation_w == 1 && conv.groups == 1 && conv.pad_h == conv.pad_w &&
@@ -112,19 +107,19 @@ std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc
 
 void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands,
                           const ConvolutionFinish& finish) {
-    const Value scratch = new_scratch(compiler, winograd_forward_scratch(shape, compiler.library().options.threads));
-    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, scratch, finish), kCode, operands, finish,
+    const auto scratch = new_scratch(compiler, winograd_forward_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, *scratch, finish), kCode, operands, finish,
                         scratch);
 }
 
 void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands) {
-    const Value scratch = new_scratch(compiler, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
-    add_own_convolution(compiler, std::make_unique<SourceGradientStep>(shape, operands, scratch), kCode, operands, {}, scratch);
+    const auto scratch = new_scratch(compiler, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<SourceGradientStep>(shape, operands, *scratch), kCode, operands, {}, scratch);
 }
 
 void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands) {
-    const Value scratch = new_scratch(compiler, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
-    add_own_convolution(compiler, std::make_unique<WeightGradientStep>(shape, operands, scratch), kCode, operands, {}, scratch);
+    const auto scratch = new_scratch(compiler, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<WeightGradientStep>(shape, operands, *scratch), kCode, operands, {}, scratch);
 }
 
 }  // namespace lockstep::onednn
