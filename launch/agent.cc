@@ -78,7 +78,7 @@ public:
 
 private:
     static std::vector<int> with_child(std::vector<int> signals) {
-        signals.insert(signals.end(), {SIGCHLD, SIGUSR1, SIGUSR2});
+        signals.insert(signals.end(), {SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP});
         return signals;
     }
 
@@ -149,6 +149,10 @@ private:
     void obey_signals() {
         for (int signal = signals_.next(); signal != 0; signal = signals_.next()) {
             if (signal == SIGCHLD) continue;  // watch_ranks() looks at every rank anyway
+            if (signal == SIGTSTP) {
+                suspend();
+                continue;
+            }
             if (signal == SIGUSR1 || signal == SIGUSR2) {
                 if (group_) group_->signal_all(signal);
                 continue;
@@ -157,6 +161,13 @@ private:
             link_->post({.kind = AgentEvent::Kind::requested, .signal = signal});
             pass_on(signal);
         }
+    }
+
+    // Ctrl-Z: the ranks, in groups of their own, would go on behind a launcher that reads no output.
+    void suspend() {
+        if (group_) group_->signal_all(SIGSTOP);
+        std::raise(SIGSTOP);
+        if (group_) group_->signal_all(SIGCONT);
     }
 
     // INT: INT, TERM, KILL; the others: the same signal, KILL. A second INT kills at once.

@@ -157,6 +157,28 @@ INSTANTIATE_TEST_SUITE_P(Backends, FailureTest, ::testing::Values("native", "tcp
 
 class StopTest : public RunningJobTest {};
 
+char state_of(pid_t pid) {
+    const std::string status = read_file(fmt::format("/proc/{}/stat", pid));
+    return status.at(status.rfind(')') + 2);
+}
+
+TEST_F(StopTest, CtrlZAtTheLauncherSuspendsItsRanksAndFgContinuesThem) {
+    const auto program = training_job(2, {"comm.timeout=1s"});
+    std::vector<pid_t> all = children_of(program->pid());
+    ASSERT_EQ(all.size(), 2U);
+    all.push_back(program->pid());
+    program->signal(SIGTSTP);
+    for (const pid_t pid : all) EXPECT_TRUE(eventually(5.0, [&] { return state_of(pid) == 'T'; })) << pid;
+    const auto bytes = metric_file_bytes();
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    EXPECT_EQ(metric_file_bytes(), bytes);
+    program->signal(SIGCONT);
+    EXPECT_TRUE(eventually(20.0, [&] { return metric_file_bytes() > bytes; })) << program->output_so_far();
+    program->signal(SIGTERM);
+    const Outcome outcome = program->wait(10.0);
+    EXPECT_EQ(outcome.exit_code, 138) << outcome.output;
+}
+
 TEST_F(StopTest, TheFlightRecordOfAStoppedRankIsWritten) {
     const auto program = training_job(2, {"comm.timeout=1s"});
     const std::vector<pid_t> ranks = children_of(program->pid());
