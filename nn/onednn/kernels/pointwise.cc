@@ -9,6 +9,7 @@
 #include <array>
 #include <span>
 
+#include "nn/onednn/kernels/parallel.h"
 #include "nn/onednn/kernels/pointwise_tiles.h"
 
 namespace lockstep::onednn {
@@ -155,8 +156,7 @@ size_t pointwise_forward_scratch(const PointwiseShape& shape, int threads) {
 void pointwise_forward(const PointwiseShape& shape, const PointwiseForward& forward) {
     const int threads = omp_get_max_threads();
     const Shares shares = shares_of(shape, threads);
-#pragma omp parallel num_threads(threads)
-    {
+    on_all_threads([&] {
         const int64_t thread = omp_get_thread_num();
         const Range pixels = part_of(pixels_of(shape), shares.pixel_parts, thread / shares.column_parts);
         const Range columns = part_of(shape.out_blocks, shares.column_parts, thread % shares.column_parts);
@@ -168,7 +168,7 @@ void pointwise_forward(const PointwiseShape& shape, const PointwiseForward& forw
                               gathered);
             }
         }
-    }
+    });
 }
 
 }  // namespace lockstep::onednn

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "nn/onednn/kernels/parallel.h"
 #include "nn/onednn/kernels/winograd_grids.h"
 
 namespace lockstep::onednn {
@@ -125,15 +126,15 @@ void convolve_piece(const Convolution& conv, const Pieces& pieces, int64_t piece
 void convolve(const Convolution& conv, const Operands& operands) {
     const int threads = omp_get_max_threads();
     const Pieces pieces = pieces_of(conv, threads);
-#pragma omp parallel num_threads(threads)
-    {
+    if (operands.kept != nullptr) operands.kept->begin_use();
+    on_all_threads([&] {
         if (operands.kept == nullptr || operands.kept->are_others(operands.weights)) transform_weights(conv, pieces, operands);
         float* const own = operands.scratch + omp_get_thread_num() * pieces.thread_floats();
 #pragma omp for schedule(static) collapse(2)
         for (int64_t piece = 0; piece < pieces.count; ++piece) {
             for (int64_t part = 0; part < pieces.column_parts; ++part) convolve_piece(conv, pieces, piece, part, operands, own);
         }
-    }
+    });
 }
 
 int64_t weight_point_floats(const Convolution& conv) { return pieces_of(conv, 1).weight_floats(); }
@@ -153,8 +154,6 @@ WinogradKept::WinogradKept(const WinogradShape& shape)
       points_(HeapPool().allocate(sizeof(float) * static_cast<size_t>(weight_point_floats(winograd::forward_of(shape))))) {}
 
 bool WinogradKept::are_others(const float* weights) {
-#pragma omp single
-    changed_ = !std::exchange(known_, true);
 #pragma omp for schedule(static)
     for (int64_t piece = 0; piece < kPieces; ++piece) {
         const size_t begin = weight_floats_ * piece / kPieces, end = weight_floats_ * (piece + 1) / kPieces;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "core/tensor.h"
 
@@ -33,7 +34,9 @@ class WinogradKept {
 public:
     explicit WinogradKept(const WinogradShape& shape);
 
-    // By all threads of a parallel region together: takes note of the weights. True: those kept are of others.
+    // Before each use by all threads of a parallel region together of are_others, which takes note of the weights; true: those kept
+    // are of others.
+    void begin_use() { changed_ = !std::exchange(known_, true); }
     bool are_others(const float* weights);
     float* points() const { return points_.f32().data(); }
 
