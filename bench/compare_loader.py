@@ -18,6 +18,8 @@ import sys
 import tarfile
 import tempfile
 
+from programs import run
+
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -39,13 +41,6 @@ def parse_arguments():
     if not arguments.python and not arguments.ffcv_python:
         arguments.python = ["/usr/bin/python3"]
     return arguments
-
-
-def run(command, cores):
-    result = subprocess.run(["taskset", "-c", cores, *command], capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr.strip()}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
 
 
 def write_config(folder, pictures, overrides):
@@ -113,7 +108,7 @@ def compare(arguments, scratch):
     rates, last = {name: list(earlier.get(name, {"runs": []})["runs"]) for name in commands}, {}
     for round_number in range(arguments.rounds):
         for name, command in commands.items():
-            last[name] = run(command, cores)
+            last[name] = run(["taskset", "-c", cores, *command])
             rates[name].append(rate_of(last[name]))
             print(f"round {round_number + 1}: {name} {rates[name][-1]:.1f} images/s", file=sys.stderr)
     return rates, last

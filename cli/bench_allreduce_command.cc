@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench/allreduce_bench.h"
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -99,11 +100,11 @@ void add_bench_allreduce(CLI::App& bench, Action& chosen) {
         ->delimiter(',')
         ->capture_default_str();
     allreduce->add_option("--settings", arguments->settings, "of the peers: `default` only, or also the best of a `sweep`")
-        ->check(CLI::IsMember({"default", "sweep"}))
+        ->check(one_of({"default", "sweep"}))
         ->capture_default_str();
     allreduce->add_option("--lockstep-backend", options.lockstep_backends, "Lockstep's backends to show, as comm.backend")
         ->delimiter(',')
-        ->check(CLI::IsMember({"auto", "native", "tcp", "mpi", "gloo"}))
+        ->check(one_of({"auto", "native", "tcp", "mpi", "gloo"}))
         ->capture_default_str();
     allreduce
         ->add_option("--algorithm", options.lockstep_algorithms,

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json_text.h"
 #include "trainer/checkpoint_look.h"
 
 namespace lockstep::cli {
@@ -28,7 +29,7 @@ struct Arguments {
     bool exit_code = false;
 };
 
-void print(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
+void print(const Json& json) { fmt::print("{}\n", json_text(json, 2)); }
 
 double megabytes(int64_t bytes) { return 1e-6 * static_cast<double>(bytes); }
 

@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "core/error.h"
+#include "core/json_text.h"
 #include "trainer/audit.h"
 
 namespace lockstep::cli {
@@ -35,7 +36,7 @@ void print(const Arguments& arguments, const AuditReport& report) {
         const nlohmann::ordered_json json = {{"steps", report.steps},       {"whole_epochs", report.whole_epochs},
                                              {"samples", report.samples},   {"worlds", worlds},
                                              {"problems", report.problems}, {"sound", report.problems.empty()}};
-        fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        fmt::print("{}\n", json_text(json, 2));
         return;
     }
     fmt::print("{}: {} steps, {} samples, ranks: {}\n", arguments.run_dir, report.steps, report.samples, worlds_text(report));

@@ -14,6 +14,7 @@
 #include "cli/data_source_options.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/json_text.h"
 #include "data_loader/statistics.h"
 #include "data_loader/verify.h"
 
@@ -59,7 +60,7 @@ int run_verify(const Arguments& arguments) {
     const VerifyResult result =
         verify_images(*source, {.threads = arguments.threads, .find_duplicates = !arguments.allow_duplicates});
     if (arguments.json) {
-        fmt::print("{}\n", verify_json(*source, result).dump(2, ' ', false, Json::error_handler_t::replace));
+        fmt::print("{}\n", json_text(verify_json(*source, result), 2));
     } else {
         print_verdict(*source, result);
     }
@@ -116,7 +117,7 @@ int run_stats(const Arguments& arguments) {
     const std::unique_ptr<Source> source = open_chosen(arguments.source);
     const SetStatistics result = statistics_of(*source, arguments.threads);
     if (arguments.json) {
-        fmt::print("{}\n", stats_json(*source, result).dump(2, ' ', false, Json::error_handler_t::replace));
+        fmt::print("{}\n", json_text(stats_json(*source, result), 2));
     } else {
         print_stats(*source, result);
     }

@@ -105,7 +105,7 @@ void add_data_pack(CLI::App& data, Action& chosen) {
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     command->add_option("--on-bad-image", arguments->on_bad_image, "error: stop at it; skip: leave it out and list it")
-        ->check(CLI::IsMember({"error", "skip"}))
+        ->check(one_of({"error", "skip"}))
         ->capture_default_str();
     command->add_flag("--resume", pack.resume, "Go on after the last complete shard of an unfinished run");
     command->parse_complete_callback([arguments, shuffle, &chosen] {

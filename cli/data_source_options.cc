@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "cli/choice.h"
 #include "data_loader/joined_source.h"
 
 namespace lockstep::cli {
@@ -21,7 +22,7 @@ void add_source_options(CLI::App& command, SourceChoice& choice, Paths paths) {
     command.add_option("--first-label", choice.options.first_label, "What integer labels count from")->check(CLI::Range(0, 1));
     command.add_flag("--coarse", choice.options.coarse_labels, "The 20 superclasses of CIFAR-100");
     command.add_option("--raw-colour", choice.options.raw_colour, "Of raw pixels in an LMDB, which colour comes first")
-        ->check(CLI::IsMember({"bgr", "rgb"}))
+        ->check(one_of({"bgr", "rgb"}))
         ->capture_default_str();
     command.add_option("--num-classes", choice.options.num_classes, "Refuse labels outside [0, N)");
     command.add_flag("--val", choice.validation, "The validation part of a folder that holds both (mnist, cifar_bin)");

@@ -35,16 +35,31 @@ std::string command_path(const std::vector<const CLI::App*>& commands) {
     return fmt::format("{}", fmt::join(names, " "));
 }
 
-// CLI11 says only that a sub-command is missing; this names the word that is none, and those that are.
-std::string describe(const CLI::ParseError& error, const std::vector<const CLI::App*>& commands, std::vector<std::string> words) {
+std::vector<std::string> names_below(const CLI::App& command) {
     std::vector<std::string> names;
-    for (const CLI::App* command : commands.back()->get_subcommands([](const CLI::App*) { return true; })) {
-        names.push_back(command->get_name());
-    }
-    if (error.get_name() != "RequiredError" || names.empty()) return error.what();
-    const std::string choice = fmt::format("the commands are {}", fmt::join(names, ", "));
-    if (words.size() < commands.size() || words[commands.size() - 1].starts_with("-")) return "no command; " + choice;
+    for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) names.push_back(each->get_name());
+    return names;
+}
+
+// The word that stands where a sub-command should, and is none; empty: there is no such word.
+std::string stray_word(const std::vector<const CLI::App*>& commands, const std::vector<std::string>& words) {
+    if (names_below(*commands.back()).empty() || words.size() < commands.size()) return {};
     const std::string& word = words[commands.size() - 1];
+    return word.starts_with("-") ? std::string() : word;
+}
+
+// CLI11 says only that something is missing; this names the word or option that is none, and those that are.
+std::string describe(const CLI::ParseError& error, const std::vector<const CLI::App*>& commands,
+                     const std::vector<std::string>& words) {
+    if (error.get_name() != "RequiredError" && error.get_name() != "CallForHelp") return error.what();
+    for (const std::string& word : commands.back()->remaining()) {
+        if (word.starts_with("-")) return fmt::format("unknown option {}", word);
+    }
+    const std::vector<std::string> names = names_below(*commands.back());
+    if (names.empty()) return error.what();
+    const std::string choice = fmt::format("the commands are {}", fmt::join(names, ", "));
+    const std::string word = stray_word(commands, words);
+    if (word.empty()) return "no command; " + choice;
     const std::string nearest = lockstep::nearest_name(word, names);
     return fmt::format("unknown command \"{}\"; {}{}", word, nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest),
                        choice);
@@ -71,11 +86,12 @@ int run_main(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return app.exit(error);  // --help
         const auto commands = reached_commands(app);
-        throw lockstep::ConfigError(fmt::format("command line: {}; see {} --help",
-                                                describe(error, commands, std::vector<std::string>(argv + 1, argv + argc)),
-                                                command_path(commands)));
+        const std::vector<std::string> words(argv + 1, argv + argc);
+        const bool is_answer = error.get_exit_code() == 0;  // --help, --version
+        if (is_answer && (error.get_name() != "CallForHelp" || stray_word(commands, words).empty())) return app.exit(error);
+        throw lockstep::ConfigError(
+            fmt::format("command line: {}; see {} --help", describe(error, commands, words), command_path(commands)));
     }
     lockstep::cli::skew_clock_from_environment();
     const int code = chosen();

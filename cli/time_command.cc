@@ -117,11 +117,10 @@ void add_time(CLI::App& app, Action& chosen) {
     command->add_option("--phase", arguments->phase, "train: forward, backward and update; infer: forward with running statistics")
         ->transform(one_of(phases));
     command->add_option("--fusion", arguments->fusion, "compute.fusion: off, bn_relu or all")
-        ->check(CLI::IsMember({"off", "bn_relu", "all"}));
+        ->check(one_of({"off", "bn_relu", "all"}));
     command->add_option("--autotune", arguments->autotune, "compute.autotune: off, heuristic or measure")
-        ->check(CLI::IsMember({"off", "heuristic", "measure"}));
-    command->add_option("--recompute", arguments->recompute, "compute.recompute: off or norms")
-        ->check(CLI::IsMember({"off", "norms"}));
+        ->check(one_of({"off", "heuristic", "measure"}));
+    command->add_option("--recompute", arguments->recompute, "compute.recompute: off or norms")->check(one_of({"off", "norms"}));
     command->add_flag("--exact", arguments->exact, "compute.exact_convolution: no Winograd");
     command->add_flag("--caffe", arguments->caffe, "Measure and print as Caffe's time does: averages, no update");
     command->add_flag("--memory", arguments->memory, "Also print the memory plan: every buffer, its life and what it shares");

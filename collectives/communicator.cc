@@ -113,6 +113,10 @@ std::unique_ptr<Communicator> make_communicator(const World& world, Store& store
     return make_transport_communicator(world, store, prefix, options, backend);
 }
 
+bool calls_for_stacks(std::string_view failure) {
+    return failure.find("no progress for") != std::string_view::npos || failure.find("ranks disagree") != std::string_view::npos;
+}
+
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view mine, std::string_view what) {
     const CollectiveLabel label{.what = what};
     const auto rank_count = static_cast<size_t>(communicator.world().size);

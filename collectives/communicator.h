@@ -144,6 +144,11 @@ protected:
 // that cannot serve this world (native over several nodes) and CommError when peers do not appear.
 std::unique_ptr<Communicator> make_communicator(const World& world, Store& store, const CommunicatorOptions& options);
 
+// Whether a failure, as the text of a CommError, is one of a rank that stands still or of ranks that do different things, so that
+// it helps to see what all of them are doing: not when a rank has died, or has said why it gives up. Ranks that were told of a
+// failure answer alike: what they are told is the text of the one that noticed.
+bool calls_for_stacks(std::string_view failure);
+
 // Every rank's text; on all ranks the result is indexed by rank. For agreement before step 0 (sizes may differ).
 std::vector<std::string> gather_texts(Communicator& communicator, std::string_view mine, std::string_view what);
 

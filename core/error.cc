@@ -3,7 +3,11 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/text.h"
+
 namespace lockstep {
+
+Error::Error(ExitCode code, const std::string& message) : std::runtime_error(printable(message)), code_(code) {}
 
 void check(bool condition, std::string_view message, const char* file, int line) noexcept {
     if (condition) [[likely]]

@@ -1,7 +1,8 @@
 // What may end a run. Expected answers are values (std::optional, bool, enum class); broken invariants are `check`.
 //
-// Every message says what happened, where (rank, peer, file, record, step, bucket) and what to do next. Libraries neither print
-// nor exit: `main` catches once, prints one line and returns `exit_code()`.
+// Every message says what happened, where (rank, peer, file, record, step, bucket) and what to do next. It is one line, also when a
+// foreign name in it holds line breaks: what is not printable is written as \x0A (core/text.h). Libraries neither print nor exit:
+// `main` catches once, prints the line and returns `exit_code()`.
 #pragma once
 
 #include <stdexcept>
@@ -26,7 +27,7 @@ enum class ExitCode : int {
 
 class Error : public std::runtime_error {
 public:
-    Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+    Error(ExitCode code, const std::string& message);
     ExitCode exit_code() const noexcept { return code_; }
 
 private:

@@ -7,6 +7,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "core/text.h"
+
 namespace lockstep::log {
 
 namespace {
@@ -29,7 +31,7 @@ State& state() {
 }
 
 void emit(spdlog::level::level_enum level, std::string_view prefix, std::string_view text, bool on_console) {
-    const std::string line = fmt::format("{}{}", prefix, text);
+    const std::string line = fmt::format("{}{}", prefix, printable(text));
     if (on_console) state().console->log(level, line);
     if (state().file) state().file->log(level, line);
 }

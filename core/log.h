@@ -1,4 +1,5 @@
-// The only writer of human text. One call is one whole line; lines of different ranks never interleave inside.
+// The only writer of human text. One call is one whole line, in which what is not printable stands as \x0A (core/text.h); lines of
+// different ranks never interleave inside.
 //
 // `info` and `warn` are for facts that are the same on all ranks: only rank 0 prints them. `info_here` and `warn_here` are for one
 // rank's own facts and carry its number. No colours and no carriage returns unless stderr is a terminal. Safe from any thread.

@@ -47,7 +47,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
     if (name.size() > 64) return {};
     const std::string wanted = normalized(name);
-    size_t best_distance = wanted.size() <= 4 ? 2 : 3;
+    size_t best_distance = std::min<size_t>(wanted.size() / 3, 2) + 1;
     std::string best;
     for (const std::string& candidate : known) {
         const size_t distance = edit_distance(wanted, normalized(candidate));

@@ -57,6 +57,7 @@ public:
         if (!is_meta(file, page_bytes_)) fail(page_bytes_, "the second description is missing");
         if (const Meta second = read_meta(file, page_bytes_); second.transaction > meta_.transaction) meta_ = second;
         page_count_ = file.size() / page_bytes_;
+        taken_.resize(page_count_);
         // A value takes more than the head of its node.
         if (meta_.entries > file.size() / kNodeHead) fail(120, fmt::format("{} values do not fit into the file", meta_.entries));
     }
@@ -76,16 +77,17 @@ private:
                                     path_.string(), page_bytes_ == 0 ? 0 : offset / page_bytes_, offset, reason));
     }
 
-    // Where page `number` begins. It was named at `from`.
-    uint64_t page_at(uint64_t number, uint64_t from) const {
+    // Where page `number` begins. It was named at `from`, and nowhere else: every page belongs to one place of the tree.
+    uint64_t take_page(uint64_t number, uint64_t from) {
         if (number < 2 || number >= page_count_) fail(from, fmt::format("it names page {} of {}", number, page_count_));
+        if (taken_[number]) fail(number * page_bytes_, "the tree has it in two places");
+        taken_[number] = true;
         return number * page_bytes_;
     }
 
     void descend(uint64_t number, size_t depth) {
-        const uint64_t begin = page_at(number, 0);
-        // Every page belongs to one place of the tree, so no more pages can be visited than there are.
-        if (depth > kMaxDepth || ++visited_ > page_count_) fail(begin, "the tree goes in circles");
+        const uint64_t begin = take_page(number, 0);
+        if (depth > kMaxDepth) fail(begin, fmt::format("the tree is deeper than {} pages", kMaxDepth));
         const auto flags = number_at<uint16_t>(file_, begin + 10), lower = number_at<uint16_t>(file_, begin + 12);
         if (flags != kBranch && flags != kLeaf) fail(begin, fmt::format("flags {:#x} are those of no branch or leaf", flags));
         if (lower <= kPageHead || lower > page_bytes_ || lower % 2 != 0) fail(begin, "it holds no node");
@@ -109,7 +111,7 @@ private:
         uint64_t data = node + kNodeHead + key_size, end = begin + page_bytes_;
         if ((flags & kBigValue) != 0) {
             if (data + 8 > end) fail(node, "it ends outside its page");
-            const uint64_t page = page_at(number_at<uint64_t>(file_, data), node);
+            const uint64_t page = take_page(number_at<uint64_t>(file_, data), node);
             if (number_at<uint16_t>(file_, page + 10) != kOverflow) fail(page, "a large value should begin here");
             data = page + kPageHead;
             end = file_.size();
@@ -121,7 +123,8 @@ private:
     std::span<const std::byte> file_;
     const std::filesystem::path& path_;
     Meta meta_{};
-    uint64_t page_bytes_ = 0, page_count_ = 0, visited_ = 0;
+    uint64_t page_bytes_ = 0, page_count_ = 0;
+    std::vector<bool> taken_;  // of each page: a branch, a leaf or a large value begins there
     std::vector<std::span<const std::byte>> values_;
 };
 

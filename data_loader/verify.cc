@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/hash.h"
+#include "core/text.h"
 #include "data_loader/decoder.h"
 
 namespace lockstep {
@@ -127,6 +128,7 @@ VerifyResult verify_images(const Source& source, const VerifyOptions& options) {
     }
     for (std::string& text : source.contradictions()) result.findings.push_back({"index", -1, std::move(text)});
     if (options.find_duplicates) add_duplicates(source, hashes, result.findings);
+    for (Finding& finding : result.findings) finding.text = printable(finding.text);  // names in them are foreign
     std::stable_sort(result.findings.begin(), result.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.sample < b.sample; });
     result.smallest = all.smallest;

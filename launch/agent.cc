@@ -31,12 +31,13 @@ namespace lockstep {
 
 namespace {
 
-constexpr size_t kSpareFiles = 24;        // of the stores, signals, and a start
-constexpr double kPatience_s = 2;         // a failed rank's peers have it to end by themselves, and again until KILL
-constexpr double kHurriedPatience_s = 1;  // when they are to start again
-constexpr double kFarewell_s = 2;         // without ranks, for the others' answer to a request to end
-constexpr int64_t kScreenMs = 2'000;      // for the last lines, when the screen's reader stands still
-constexpr double kSchedulerMargin_s = 2;  // before the scheduler's own KILL
+constexpr size_t kSpareFiles = 24;          // of the stores, signals, and a start
+constexpr double kPatience_s = 2;           // a failed rank's peers have it to end by themselves, and again until KILL
+constexpr double kHurriedPatience_s = 1;    // when they are to start again
+constexpr double kMeetingPatience_s = 0.5;  // when they have not met yet: nothing is lost with them
+constexpr double kFarewell_s = 2;           // without ranks, for the others' answer to a request to end
+constexpr int64_t kScreenMs = 2'000;        // for the last lines, when the screen's reader stands still
+constexpr double kSchedulerMargin_s = 2;    // before the scheduler's own KILL
 
 std::string hex(std::string_view bytes) {
     std::string text;
@@ -199,11 +200,11 @@ private:
         const std::vector<RankEnd> failures = group_->reap();
         if (!failures.empty()) {
             if (!group_->next_due_ns() && group_->any_running()) {
-                say(fmt::format("rank {} ended: {}; the others have {:.1f} s to end by themselves", failures.front().rank,
-                                describe_end(failures.front()), patience_s()));
+                say(fmt::format("rank {} ended: {}; the others are to end too", failures.front().rank,
+                                describe_end(failures.front())));
             }
             link_->post({.kind = AgentEvent::Kind::failed, .round = group_->round(), .ends = failures});
-            end_group();
+            end_group(patience_s());
         }
         group_->escalate();
         if (group_->any_running()) return;
@@ -213,8 +214,8 @@ private:
         link_->post({.kind = AgentEvent::Kind::stopped, .round = group_->round(), .ends = last_ends_});
     }
 
-    void end_group() {
-        group_->plan_stop(patience_s(), 2 * patience_s());
+    void end_group(double patience_s) {
+        group_->plan_stop(patience_s, 2 * patience_s);
         // One that is stopped cannot end by itself; perhaps it was the cause. Awake, it meets the error that ended the others.
         group_->signal_all(SIGCONT);
     }
@@ -225,7 +226,7 @@ private:
             case Decision::Kind::start:
                 return start_round(decision);
             case Decision::Kind::end:
-                if (of_group) end_group();
+                if (of_group) end_group(decision.at_work ? patience_s() : std::min(patience_s(), kMeetingPatience_s));
                 return;
             case Decision::Kind::pause:
                 if (!of_group) return;
@@ -290,7 +291,7 @@ private:
         if (!told_end_) say(end.reason);
         told_end_ = true;
         if (group_ && !reported_) {
-            if (!group_->next_due_ns()) end_group();
+            if (!group_->next_due_ns()) end_group(patience_s());
             return;
         }
         const bool again =

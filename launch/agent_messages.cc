@@ -121,6 +121,7 @@ void describe(Way& way, Decision& decision) {
     way.field(decision.restart_count);
     way.field(decision.signal);
     way.field(decision.code);
+    way.field(decision.at_work);
     way.list(decision.lines);
 }
 

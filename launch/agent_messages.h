@@ -59,7 +59,7 @@ struct RoundMember {
 struct Decision {
     enum class Kind : uint8_t {
         start = 1,  // a new round: members, world_size, ...
-        end,        // of this round: stop the ranks and report
+        end,        // of this round: stop the ranks and report; at_work
         pause,      // of this round: ask the ranks to leave after a checkpoint, then report
         stop,       // signal: pass it to the ranks, the job is to end
         finish,     // leave with `code`; lines: what the host's screen shows last
@@ -78,6 +78,7 @@ struct Decision {
     int restart_count = 0;
     int signal = 0;
     int code = 0;
+    bool at_work = true;  // false: the ranks of our own program have not met yet, and none has anything to lose
     std::vector<std::string> lines;
 };
 

@@ -9,6 +9,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "launch/rendezvous.h"
 
 namespace lockstep {
 
@@ -23,6 +24,7 @@ constexpr double kWorthAWordClock_s = 2;  // of difference between two nodes' cl
 CoordinatorService::CoordinatorService(const CoordinatorOptions& options, double keep_alive_s, StoreServer& server,
                                        std::unique_ptr<Store> store)
     : coordinator_(options, now_ns()),
+      own_program_(options.own_program),
       keep_alive_ns_(static_cast<int64_t>(1e9 * keep_alive_s)),
       server_(server),
       store_(std::move(store)),
@@ -83,12 +85,13 @@ void CoordinatorService::look_for_beats() {
 }
 
 void CoordinatorService::write_decisions() {
-    for (const Decision& decision : coordinator_.take_decisions()) {
+    for (Decision& decision : coordinator_.take_decisions()) {
         if (decision.kind == Decision::Kind::start) {
             if (!open_job_.empty()) server_.close_table(open_job_);
             open_job_ = decision.job_id;
             server_.open_table(open_job_);
         }
+        decision.at_work = !own_program_ || server_.holds(open_job_, kAtWorkKey);
         store_->append(kDecisionList, encode(decision));
     }
 }

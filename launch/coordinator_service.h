@@ -29,6 +29,7 @@ private:
     void warn_of_clock(const AgentFacts& facts);
 
     Coordinator coordinator_;
+    const bool own_program_;
     const int64_t keep_alive_ns_;
     StoreServer& server_;
     std::unique_ptr<Store> store_;

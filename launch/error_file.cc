@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/file_descriptor.h"
 #include "core/files.h"
+#include "core/json_text.h"
 #include "core/text.h"
 
 namespace lockstep {
@@ -68,7 +69,7 @@ void write_error_file(std::string_view message) noexcept {
     try {
         const std::string seconds = fmt::format("{}", static_cast<int64_t>(wall_clock_s()));
         const nlohmann::json json = {{"message", {{"message", std::string(message)}, {"extraInfo", {{"timestamp", seconds}}}}}};
-        write_file_atomically(path, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        write_file_atomically(path, json_text(json));
     } catch (const std::exception&) {  // the message is on the screen all the same
     }
 }

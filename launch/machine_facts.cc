@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/host.h"
+#include "core/json_text.h"
 #include "launch/threads.h"
 #include "net/local_address.h"
 
@@ -133,9 +134,7 @@ MachineFacts machine_facts(const World& world, const MachineQuestions& questions
     return facts;
 }
 
-std::string to_json(const MachineFacts& facts) {
-    return nlohmann::json(facts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string to_json(const MachineFacts& facts) { return json_text(nlohmann::json(facts)); }
 
 MachineFacts facts_from_json(const std::string& text) {
     try {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/clock.h"
+#include "core/json_text.h"
 #include "core/text.h"
 
 namespace lockstep {
@@ -95,7 +96,7 @@ Preflight run_preflight(const World& world, Store& store, const MachineQuestions
     }
     preflight.findings = find_problems(preflight.ranks, preflight.pairs, needs);
     preflight.seconds = 1e-9 * static_cast<double>(now_ns() - begin_ns);
-    store.set(kVerdictKey, findings_json(preflight.findings).dump(-1, ' ', false, Json::error_handler_t::replace));
+    store.set(kVerdictKey, json_text(findings_json(preflight.findings)));
     return preflight;
 }
 
@@ -173,7 +174,7 @@ std::string to_json(const Preflight& preflight) {
                     {"links", Json::parse(to_json(preflight.pairs))},
                     {"findings", findings_json(preflight.findings)},
                     {"seconds", preflight.seconds}};
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json_text(json);
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/json_text.h"
 #include "net/secrets.h"
 #include "net/socket.h"
 
@@ -138,9 +139,7 @@ NodePair reach(int from, int to, const std::vector<std::string>& addresses, int 
     return pair;
 }
 
-std::string to_json(const std::vector<NodePair>& pairs) {
-    return nlohmann::json(pairs).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string to_json(const std::vector<NodePair>& pairs) { return json_text(nlohmann::json(pairs)); }
 
 std::vector<NodePair> pairs_from_json(const std::string& text) {
     try {

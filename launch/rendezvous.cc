@@ -155,6 +155,8 @@ void wait_for_all(const World& world, Store& store, const Deadline& deadline, in
 
 }  // namespace
 
+void announce_work(Store& store) { store.set(kAtWorkKey, ""); }
+
 Rendezvous::~Rendezvous() {
     store.reset();
     if (server != nullptr) server->wait_until_left(kLastQuestionsMs);

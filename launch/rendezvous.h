@@ -30,4 +30,9 @@ inline constexpr int kPortCandidates = 8;
 // naming the missing ranks. The store's hello carries World::job_id, so ranks of another job are never met.
 Rendezvous meet(const World& world, int64_t timeout_ms);
 
+// Tells the launcher, if it serves the store, that all ranks are connected and at work: from now on they notice by themselves when
+// a peer has gone, and may have work to bring to safety. Before that the launcher ends them at once when one has failed.
+void announce_work(Store& store);
+inline constexpr const char* kAtWorkKey = "rendezvous/at_work";
+
 }  // namespace lockstep

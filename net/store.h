@@ -61,6 +61,7 @@ public:
     // Adds a table, or drops one with all clients of it. From any thread.
     virtual void open_table(const std::string& job_id) = 0;
     virtual void close_table(const std::string& job_id) = 0;
+    virtual bool holds(const std::string& job_id, std::string_view key) const = 0;
     virtual StoreStrangers strangers() const = 0;
     // Returns when no client is connected any more, or after `timeout_ms`.
     virtual void wait_until_left(int64_t timeout_ms) = 0;

@@ -121,6 +121,12 @@ public:
         wake();
     }
 
+    bool holds(const std::string& job_id, std::string_view key) const override {
+        const std::lock_guard lock(mutex_);
+        const auto table = tables_.find(job_id);
+        return table != tables_.end() && table->second.find(key) != nullptr;
+    }
+
     StoreStrangers strangers() const override {
         const std::lock_guard lock(mutex_);
         return strangers_;

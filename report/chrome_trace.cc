@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.h"
 #include "report/outputs.h"
 #include "report/text.h"
 
@@ -44,7 +45,7 @@ private:
     static double microseconds(int64_t time_ns) { return static_cast<double>(time_ns) / 1e3; }
     void add(const Json& event) {
         if (!events_.empty()) events_ += ",\n";
-        events_ += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+        events_ += json_text(event);
     }
 
     int64_t origin_ns_;

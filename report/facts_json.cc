@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.h"
+
 namespace lockstep {
 
 using Json = nlohmann::ordered_json;
@@ -32,7 +34,7 @@ std::string facts_to_json(const RunFacts& facts) {
         {"buckets", buckets},
         {"extra", extra},
     };
-    return json.dump(2, ' ', false, Json::error_handler_t::replace);
+    return json_text(json, 2);
 }
 
 namespace {

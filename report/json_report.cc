@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "core/json_text.h"
 #include "report/facts_json.h"
 #include "report/outputs.h"
 #include "report/text.h"
@@ -161,7 +162,7 @@ std::string json_report(const RunAnalysis& analysis) {
                        {"losses", losses(analysis)},
                        {"pauses", pauses(analysis)},
                        {"data", data(analysis.data)}};
-    return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return json_text(json, 2) + "\n";
 }
 
 }  // namespace lockstep

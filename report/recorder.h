@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -45,8 +46,17 @@ struct ReportOptions {
     bool html = true;              // report.html
 };
 
-// Reads all ranks' records in the run folder and writes report.json, report.html and trace.json; returns the terminal summary.
-// Works on unfinished runs; ranks whose records are missing are named. Throws DataError for a folder without records.
+struct Report {
+    std::string summary;                       // for the terminal
+    std::map<std::string, std::string> files;  // report.json, trace.json and, where asked for, report.html: content by name
+};
+
+// Of all ranks' records in the run folder. Works on unfinished runs; ranks whose records are missing are named. Throws DataError
+// for a folder without records. Writes nothing.
+Report make_report(const ReportOptions& options);
+// Returns the line that says where the files are now. Throws DeviceError.
+std::string write_report(const Report& report, const std::filesystem::path& folder);
+// Both, in the run folder; returns all that is for the terminal.
 std::string write_report(const ReportOptions& options);
 
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/files.h"
 #include "report/data_supply.h"
@@ -11,7 +13,7 @@
 
 namespace lockstep {
 
-std::string write_report(const ReportOptions& options) {
+Report make_report(const ReportOptions& options) {
     RunRecords run = load_run_records(options.run_dir, std::max<int64_t>(1, options.max_steps));
     align_clocks(run);
     RunAnalysis analysis = analyze(run, options.skip_first_steps);
@@ -20,16 +22,24 @@ std::string write_report(const ReportOptions& options) {
 
     const int64_t first_traced = analysis.last_step - options.trace_steps + 1;
     const auto traced = timeline_of(run, std::max(analysis.first_step, first_traced), analysis.last_step);
-    write_file_atomically(options.run_dir / "trace.json", chrome_trace(traced, analysis.ranks));
-    write_file_atomically(options.run_dir / "report.json", json_report(analysis));
-    std::string files = "report.json, trace.json";
+    Report report{.summary = terminal_summary(analysis),
+                  .files = {{"trace.json", chrome_trace(traced, analysis.ranks)}, {"report.json", json_report(analysis)}}};
     if (options.html) {
         std::vector<TimelineStep> typical;
         if (analysis.typical_step) typical = timeline_of(run, *analysis.typical_step, *analysis.typical_step);
-        write_file_atomically(options.run_dir / "report.html", html_report(analysis, typical, metrics));
-        files = "report.html, " + files;
+        report.files["report.html"] = html_report(analysis, typical, metrics);
     }
-    return terminal_summary(analysis) + fmt::format("written to {}: {}\n", options.run_dir.string(), files);
+    return report;
+}
+
+std::string write_report(const Report& report, const std::filesystem::path& folder) {
+    for (const auto& [name, content] : report.files) write_file_atomically(folder / name, content);
+    return fmt::format("written to {}: {}\n", folder.string(), fmt::join(report.files | std::views::keys, ", "));
+}
+
+std::string write_report(const ReportOptions& options) {
+    const Report report = make_report(options);
+    return report.summary + write_report(report, options.run_dir);
 }
 
 }  // namespace lockstep

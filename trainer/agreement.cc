@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/hash.h"
+#include "core/json_text.h"
 #include "trainer/common_failure.h"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ using Json = nlohmann::json;
 std::string pack(const std::vector<AgreementFact>& facts) {
     Json json = Json::array();
     for (const AgreementFact& fact : facts) json.push_back({fact.name, fact.value});
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return json_text(json);
 }
 
 std::vector<AgreementFact> unpack(const std::string& text) {

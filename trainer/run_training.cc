@@ -1,7 +1,6 @@
 #include "trainer/run_training.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <ranges>
 #include <set>
@@ -11,13 +10,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/clock.h"
 #include "core/files.h"
 #include "core/hash.h"
-#include "core/host.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "launch/threads.h"
+#include "launch/rendezvous.h"
 #include "trainer/agreement.h"
 #include "trainer/common_failure.h"
 #include "trainer/communication.h"
@@ -26,84 +23,16 @@
 #include "trainer/leader_task.h"
 #include "trainer/recipe.h"
 #include "trainer/resume.h"
+#include "trainer/run_facts.h"
 #include "trainer/sharded_update.h"
 #include "trainer/stack_dump.h"
+#include "trainer/training_setup.h"
 
 namespace lockstep {
 
 namespace {
 
 constexpr int64_t kLockPatienceMs = 5'000;  // ranks of a killed job take moments to end
-
-// What follows from configuration and data alone, the same on every rank.
-struct Setup {
-    ThreadBudget threads;
-    std::unique_ptr<Source> train, val;  // val null: no validation
-    int64_t num_classes = 0;
-    std::optional<Course> course;
-};
-
-Setup set_up(const TrainingJob& job) {
-    const Experiment& experiment = job.experiment;
-    if (!experiment.elastic.scales()) check_world(experiment, job.world.size);  // else when the batch is known
-    Setup setup{.threads = plan_threads(job.world, static_cast<int>(experiment.train.threads))};
-    apply_threads(job.world, setup.threads);
-    setup.train = open_source(training_source_options(experiment));
-    setup.num_classes = experiment.model.num_classes > 0 ? experiment.model.num_classes : setup.train->class_total();
-    if (experiment.data.val.is_given()) {
-        setup.val = open_source(validation_source_options(experiment, setup.train->class_names(), setup.num_classes));
-    }
-    setup.course = plan_course(experiment, setup.train->size());
-    return setup;
-}
-
-// Every size of virtual worker that an epoch has: the full one, and the short one at the end of a remainder.
-std::vector<int> worker_sizes(SamplerOptions options) {
-    options.used_before = 0;  // of a whole epoch
-    const Sampler sampler(options);
-    std::vector<int> sizes;
-    for (const int64_t step : {int64_t{0}, sampler.steps_per_epoch() - 1}) {
-        for (const int64_t worker : {int64_t{0}, sampler.workers_in_step(step) - 1}) {
-            sizes.push_back(static_cast<int>(sampler.samples_in_worker(step, worker)));
-        }
-    }
-    return sizes;
-}
-
-std::string without_run_folder(const std::string& yaml) {
-    std::istringstream lines(yaml);
-    std::string kept;
-    for (std::string line; std::getline(lines, line);) {
-        if (line.find("dir:") == std::string::npos) kept += line + "\n";
-    }
-    return kept;
-}
-
-std::vector<AgreementFact> facts_to_agree_on(const Experiment& experiment, const Setup& setup) {
-    const auto fingerprint = [](const std::unique_ptr<Source>& source) {
-        return source ? fmt::format("{:016x} ({})", source->fingerprint(), source->description()) : std::string("none");
-    };
-    return {{"the program", program_fingerprint()},          {"the configuration", without_run_folder(experiment.resolved_yaml)},
-            {"the configuration's hash", experiment.hash},   {"the training data", fingerprint(setup.train)},
-            {"the validation data", fingerprint(setup.val)}, {"the number of classes", std::to_string(setup.num_classes)}};
-}
-
-std::string rate_line(const LearningRate& rate) {
-    const LearningRateOptions& options = rate.options();
-    const std::string scaled = options.scaling == LearningRateOptions::Scaling::none
-                                   ? "for any batch"
-                                   : fmt::format("for {} images, scaled to {}", options.base_batch, options.batch_global);
-    const std::string warmup = options.warmup_steps == 0
-                                   ? "no warmup"
-                                   : fmt::format("warmup of {} from {:.6g}", counted(options.warmup_steps, "step"), rate.start());
-    return fmt::format("peak {:.6g} = base {:.6g} {}; {}", rate.peak(), options.base, scaled, warmup);
-}
-
-std::string images_line(const Sampler& sampler) {
-    const int64_t used = sampler.samples_used_per_epoch();
-    return fmt::format("{} images used, {} dropped, {} steps", used, sampler.options().sample_count - used,
-                       sampler.steps_per_epoch());
-}
 
 // What another number of ranks means for batch and rate.
 std::string describe_change(const Course& before, const Course& now, int64_t step) {
@@ -128,7 +57,7 @@ NodeSharing* sharing_of(const Experiment& experiment, Communicator& communicator
 // The run proper, once the ranks are connected.
 class Run {
 public:
-    Run(const TrainingJob& job, const StopSignals& signals, Setup& setup, ReplicaPlan plan, Communicator& communicator)
+    Run(const TrainingJob& job, const StopSignals& signals, TrainingSetup& setup, ReplicaPlan plan, Communicator& communicator)
         : job_(job),
           signals_(signals),
           experiment_(job.experiment),
@@ -154,11 +83,11 @@ public:
         settle_convolutions(communicator_, experiment_, Phase::training, replica_);
         compile();
         require_agreement(communicator_, {convolutions_fact(replica_)});
-        const RunFacts facts = make_facts();
+        const RunFacts facts = describe_run(parts(), job_.command);
         if (job_.world.is_leader()) write_run_files();
         const auto recorder = Recorder::create(
             {.run_dir = experiment_.run.dir, .start_step = manifest.step, .tensorboard = experiment_.report.tensorboard}, facts);
-        print_start(facts, manifest);
+        print_start(parts(), facts, manifest);
         const ExitCode code = train(manifest, *recorder);
         try {
             recorder->flush();
@@ -345,86 +274,15 @@ private:
         for (const std::string& line : bad | std::views::take(kShown)) log::warn("bad image {}", line);
     }
 
-    RunFacts make_facts() const {
-        RunFacts facts{.name = experiment_.run.name,
-                       .model = fmt::format("{} ({} classes, {}x{})", experiment_.model.arch, setup_.num_classes,
-                                            experiment_.model.image_size, experiment_.model.image_size),
-                       .data = setup_.train->description(),
-                       .backend = replica_.backend().description(),
-                       .communicator = std::string(communicator_.name()),
-                       .command = job_.command,
-                       .config_hash = experiment_.hash,
-                       .program_version = program_version(),
-                       .host = host_name(),
-                       .started = wall_clock_text(),
-                       .world_size = job_.world.size,
-                       .rank = job_.world.rank,
-                       .threads = setup_.threads.compute_threads,
-                       .batch_global = experiment_.batch.global,
-                       .per_replica = experiment_.batch.per_replica,
-                       .seed = experiment_.run.seed,
-                       .parameter_count = replica_.arena().trainable_count()};
-        for (const Bucket& bucket : reducer_.plan()) {
-            facts.buckets.push_back({.layers = bucket_layers(replica_.arena(), bucket), .bytes = bucket.byte_count()});
-        }
-        facts.extra = {{"images per epoch", images_line(course_.sampler)},
-                       {"rate", rate_line(course_.rate)},
-                       {"launcher", job_.world.launcher},
-                       {"optimizer state", state_line()}};
-        return facts;
-    }
-
-    std::string state_line() const {
-        const ParameterArena& arena = replica_.arena();
-        const auto state_of = [&](int64_t floats) {
-            return data_size(floats * arena.state_buffer_count() * static_cast<int64_t>(sizeof(float)));
-        };
-        const std::string whole = state_of(arena.total_count());
-        if (!sharding_) return whole + " per rank";
-        return fmt::format("{} per rank, shared out over {} ranks of this node (whole: {}); parameters once per node",
-                           state_of(sharding_->owned_count()), job_.world.local_size, whole);
-    }
-
-    std::string world_line(const RunFacts& facts) const {
-        if (facts.world_size == 1) return "1 rank, nothing to communicate";
-        return fmt::format("{} on {}, started by {}, communication {}", counted(facts.world_size, "rank"),
-                           counted(job_.world.node_count, "node"), job_.world.launcher, facts.communicator);
-    }
-
-    // Of an ordinary step; a set smaller than the global batch makes all steps alike and smaller.
-    std::string batch_line(int world_size) const {
-        const Sampler& sampler = course_.sampler;
-        const int64_t used = std::min(experiment_.batch.global, sampler.samples_used_per_epoch());
-        const int64_t workers = sampler.workers_in_step(0), fewest = workers / world_size;
-        const int64_t most = (workers + world_size - 1) / world_size;
-        const std::string shares = fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
-        return fmt::format("{} a step{}, in {} of {}; {} per rank", counted(used, "image"),
-                           used < experiment_.batch.global ? " (the set has no more)" : "", counted(workers, "virtual worker"),
-                           experiment_.batch.per_replica, shares);
-    }
-
-    void print_start(const RunFacts& facts, const Manifest& manifest) const {
-        const Sampler& sampler = course_.sampler;
-        log::info("{}: {}, {} parameters, {}", facts.name, facts.model, facts.parameter_count, facts.backend);
-        log::info("world: {}", world_line(facts));
-        if (const Tuning* tuning = communicator_.tuning()) {
-            log::info("schedules: from {}; comm_tuning.txt holds the table{}{}", tuning->origin, tuning->links ? "; " : "",
-                      tuning->describe_links());
-        }
-        log::info("batch: {}", batch_line(facts.world_size));
-        log::info("rate: {}", rate_line(course_.rate));
-        log::info("threads: {} and {} per rank; {} of {} allowed", counted(facts.threads, "compute thread"),
-                  counted(loader_threads(experiment_, facts.threads), "loader thread"), setup_.threads.allowed_cores,
-                  counted(setup_.threads.node_cores, "core"));
-        log::info("data: {}; per epoch {}", facts.data, images_line(sampler));
-        log::info("validation: {}", setup_.val ? setup_.val->description() : std::string("none"));
-        log::info("gradients: {}, {}, overlap {}", counted(std::ssize(facts.buckets), "bucket"),
-                  data_size(replica_.arena().total_count() * static_cast<int64_t>(sizeof(float))),
-                  experiment_.comm.overlap ? "on" : "off");
-        log::info("optimizer state: {}", state_line());
-        if (manifest.step >= manifest.total_steps)
-            log::info("all {} steps are made already; nothing is left to train", manifest.step);
-        if (!setup_.threads.warning.empty()) log::warn("{}", setup_.threads.warning);
+    RunParts parts() const {
+        return {.experiment = experiment_,
+                .world = job_.world,
+                .setup = setup_,
+                .course = course_,
+                .replica = replica_,
+                .buckets = reducer_.plan(),
+                .communicator = communicator_,
+                .sharding = sharding_ ? &*sharding_ : nullptr};
     }
 
     void report() const {
@@ -437,7 +295,7 @@ private:
     const TrainingJob& job_;
     const StopSignals& signals_;
     Experiment experiment_;  // the job's, but batch.global is that of this number of ranks
-    Setup& setup_;
+    TrainingSetup& setup_;
     Course course_;
     Communicator& communicator_;
     std::unique_ptr<Optimizer> optimizer_;
@@ -465,7 +323,7 @@ ExitCode run_training(const TrainingJob& job) {
     const StackDump dump(stacks / fmt::format("rank-{}.txt", job.world.rank));
     for (const std::string& warning : job.experiment.warnings) log::warn("{}", warning);
     auto [setup, plan] = in_common(job.store, job.world, [&] {
-        Setup made = set_up(job);
+        TrainingSetup made = set_up_training(job.experiment, job.world);
         ReplicaPlan its_plan = plan_replica(job.experiment, made.num_classes, made.threads.compute_threads);
         return std::pair(std::move(made), std::move(its_plan));
     });
@@ -475,14 +333,17 @@ ExitCode run_training(const TrainingJob& job) {
     std::optional<NodeProcesses> neighbours;
     std::optional<Run> run;
     try {
+        if (job.world.is_leader()) announce_work(job.store);
         neighbours.emplace(*communicator);
         run.emplace(job, signals, setup, std::move(plan), *communicator);
         return run->run();
     } catch (const CommonFailure& failure) {
         fail_together(*communicator, failure);
     } catch (const CommError& error) {
-        if (neighbours) neighbours->ask_for_stacks();
-        log::info_here("what the threads of this node's ranks are doing is written to {}", stacks.string());
+        if (neighbours && calls_for_stacks(error.what())) {
+            neighbours->ask_for_stacks();
+            log::info_here("what the threads of this node's ranks are doing is written to {}", stacks.string());
+        }
         communicator->abort(error.what());
         throw;
     } catch (const std::exception& error) {

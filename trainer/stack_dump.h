@@ -1,5 +1,5 @@
 // What every thread of this process is doing, on request: USR2 writes all stacks to a file of the run folder and training goes on.
-// When ranks lose each other, each asks those of its node, so that the one that is stuck says where.
+// When a rank stands still, or ranks disagree, each asks those of its node, so that the one that is stuck says where.
 #pragma once
 
 #include <filesystem>

@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/random.h"
+#include "core/text.h"
 #include "nn/metrics.h"
 #include "trainer/common_failure.h"
 #include "trainer/data_metrics.h"
@@ -80,6 +81,7 @@ ExitCode TrainLoop::run() {
         }
         if (!stop) stop = pause();
     }
+    tell_passed_over();
     if (stop && (step_ < total_steps_ || evaluation_is_owed())) return stop_here();
     if (due(parts_.experiment.checkpoint.every)) save_checkpoint(true);
     parts_.saver.finish();
@@ -105,6 +107,7 @@ bool TrainLoop::evaluation_is_owed() const {
 bool TrainLoop::pause() {
     const bool evaluates = parts_.evaluator != nullptr && due(parts_.experiment.train.eval_every);
     const bool saves = due(parts_.experiment.checkpoint.every);
+    if (evaluates) tell_passed_over();
     if (evaluates && !evaluate()) return true;
     if (saves) save_checkpoint(step_ == total_steps_);
     return (evaluates || saves) && agree_on_stop();
@@ -217,6 +220,8 @@ GradientHealth TrainLoop::inspect(double images) {
 
 // Loss flags and summed gradients are the same on all ranks, so all stop, or pass over the step, together.
 void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
+    const bool stops = parts_.experiment.train.stop_on_nan;
+    if (!stops && ++passed_over_ > 1) return;
     const std::string loss = total.bad_rank >= 0 ? fmt::format("the loss of rank {} is NaN or infinite", total.bad_rank)
                                                  : std::string("every loss is finite");
     const std::string tensor =
@@ -225,11 +230,19 @@ void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
     const std::string origin = combine_origins(gather_texts(parts_.communicator, mine, "where NaN began"));
     const std::string what = fmt::format("step {}: {}; first tensor with a gradient that is NaN or infinite: {}; it began on {}",
                                          step_, loss, tensor, origin);
-    if (parts_.experiment.train.stop_on_nan) {
+    if (stops) {
         throw CommonFailure(ExitCode::kDiverged,
                             fmt::format("{}; the step was not applied on any rank. Lower lr.base or lengthen lr.warmup", what));
     }
-    log::warn("{}; the step is passed over (train.stop_on_nan=false)", what);
+    log::warn("{}; the step is passed over (train.stop_on_nan=false); further ones are counted and told at each evaluation", what);
+    passed_over_told_ = 1;
+}
+
+void TrainLoop::tell_passed_over() {
+    if (passed_over_ == passed_over_told_) return;
+    log::warn("{} passed over so far, up to step {}, for a loss or gradient that is NaN or infinite (train.stop_on_nan=false)",
+              counted(passed_over_, "step"), step_);
+    passed_over_told_ = passed_over_;
 }
 
 void TrainLoop::finish_step(const StepControl& mine, const StepControl& total) {

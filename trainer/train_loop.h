@@ -74,6 +74,7 @@ private:
     void update(const StepControl& total);
     GradientHealth inspect(double images);
     void refuse_bad_step(const StepControl& total, int64_t bad_entry);
+    void tell_passed_over();
     void finish_step(const StepControl& mine, const StepControl& total);
     void write_training_metrics();
     bool due(const std::optional<Duration>& every) const;
@@ -101,9 +102,10 @@ private:
     int64_t interval_timed_images_ = 0;
     LoaderStatistics data_;  // at the last metrics line
     double gradient_norm_ = 0.0;
-    bool own_loss_is_finite_ = true;         // of this step on this rank
-    std::map<std::string, double> metrics_;  // of an evaluation at this very step
-    int64_t saved_step_;                     // of the newest checkpoint; -1: none
+    int64_t passed_over_ = 0, passed_over_told_ = 0;  // steps with NaN, with train.stop_on_nan=false
+    bool own_loss_is_finite_ = true;                  // of this step on this rank
+    std::map<std::string, double> metrics_;           // of an evaluation at this very step
+    int64_t saved_step_;                              // of the newest checkpoint; -1: none
 };
 
 }  // namespace lockstep

@@ -91,7 +91,8 @@ sockaddr_un abstract_address(const std::string& name, socklen_t& length) {
     return address;
 }
 
-void send_descriptor(int connection, int descriptor) {
+// False: the other side has gone, `errno` says how.
+bool send_descriptor(int connection, int descriptor) {
     char byte = kReadyMark;
     iovec content{&byte, 1};
     alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
@@ -105,9 +106,7 @@ void send_descriptor(int connection, int descriptor) {
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    if (sendmsg(connection, &message, MSG_NOSIGNAL) != 1) {
-        throw CommError(fmt::format("cannot hand the node's shared segment to a rank: {}", std::strerror(errno)));
-    }
+    return sendmsg(connection, &message, MSG_NOSIGNAL) == 1;
 }
 
 FileHandle receive_descriptor(int connection) {
@@ -157,7 +156,11 @@ void hand_out(int listener, int file, uint64_t secret, const World& world, int64
         // Ranks send this at once; whoever stays silent is no rank.
         if (!connection.is_open() || !wait_readable(connection.get(), Deadline::after_ms(2000))) continue;
         if (recv(connection.get(), &request, sizeof request, MSG_DONTWAIT) != sizeof request || request.secret != secret) continue;
-        send_descriptor(connection.get(), file);
+        if (!send_descriptor(connection.get(), file)) {
+            throw CommError(
+                fmt::format("rank {} left while it was given the node's shared segment ({}); its own output says why, see it first",
+                            request.rank, std::strerror(errno)));
+        }
         std::erase(missing, request.rank);
     }
 }

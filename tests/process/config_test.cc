@@ -1,4 +1,6 @@
 // Configurations as users write them, given to a job of several ranks.
+#include <sstream>
+
 #include <fmt/format.h>
 
 #include "core/files.h"
@@ -89,6 +91,12 @@ TEST_F(ConfigRunTest, ACommandThatIsNoneIsNamedWithThoseThatAre) {
         {{"bench", "nope"}, {"\"nope\"", "step, allreduce", "lockstep bench --help"}},
         {{}, {"no command", "train, run, eval"}},
         {{"data"}, {"no command", "shapes", "lockstep data --help"}},
+        {{"predict", "--help"}, {"unknown command \"predict\"", "lockstep --help"}},
+        {{"data", "nope", "-h"}, {"unknown command \"nope\"", "lockstep data --help"}},
+        {{"eval", "--halp"}, {"unknown option --halp", "lockstep eval --help"}},
+        {{"--verbose"}, {"unknown option --verbose"}},
+        {{"data", "shapes", "--out", "x", "--size", "Small"}, {"no such choice 'Small'", "did you mean small?"}},
+        {{"time", "tiny_cnn", "--fusion", "bn-relu"}, {"off, bn_relu, all; did you mean bn_relu?"}},
         {{"report"}, {"RUN_DIR is required", "lockstep report --help"}}};
     for (const auto& [words, expected] : cases) {
         std::vector<std::string> command{lockstep_program()};
@@ -97,6 +105,20 @@ TEST_F(ConfigRunTest, ACommandThatIsNoneIsNamedWithThoseThatAre) {
         EXPECT_EQ(outcome.exit_code, 2) << outcome.output;
         for (const std::string& text : expected) EXPECT_TRUE(outcome.says(text)) << text << " in\n" << outcome.output;
     }
+}
+
+TEST_F(ConfigRunTest, EveryCommandHasAHelpOfItsOwn) {
+    const Outcome none = run({lockstep_program()}, 20.0, test_environment());
+    const std::string marker = "the commands are ";
+    const size_t begin = none.output.find(marker) + marker.size();
+    std::istringstream names(none.output.substr(begin, none.output.find(';', begin) - begin));
+    int commands = 0;
+    for (std::string name; std::getline(names >> std::ws, name, ','); ++commands) {
+        const Outcome help = run({lockstep_program(), name, "--help"}, 20.0, test_environment());
+        EXPECT_EQ(help.exit_code, 0) << name;
+        EXPECT_TRUE(help.says("Usage: lockstep " + name + " ")) << help.output;
+    }
+    EXPECT_GE(commands, 14);
 }
 
 TEST_F(ConfigRunTest, OutputThatAFullDiskSwallowsIsAnError) {

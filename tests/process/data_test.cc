@@ -256,7 +256,10 @@ protected:
     // All sample pictures in one class; six are no whole JPEG or PNG, two of another kind.
     std::vector<std::string> options(const char* policy) const {
         const fs::path set = folder_ / "pictures";
-        if (!fs::exists(set)) copy_case("img", "pictures/a");
+        if (!fs::exists(set)) {
+            copy_case("img", "pictures/a");
+            fs::rename(set / "a" / "zero_byte.jpg", set / "a" / "zero\nbyte.jpg");
+        }
         return {"data.train.path=" + set.string(),
                 "data.val.path=",
                 "batch.global=4",
@@ -272,6 +275,16 @@ TEST_F(BadImageTest, ThePolicyStopEndsAllRanksAndNamesPathAndReason) {
     EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
     EXPECT_LT(outcome.seconds, 10.0);
     EXPECT_TRUE(outcome.says("error: " + (folder_ / "pictures" / "a").string())) << outcome.output;
+    EXPECT_NE(outcome.last_line().find((folder_ / "pictures" / "a").string()), std::string::npos) << outcome.output;
+    EXPECT_FALSE(fs::exists(run_dir() + "/stacks")) << "nothing stood still: an error was told";
+}
+
+TEST_F(BadImageTest, ALineBreakInANameSplitsNoLine) {
+    options("error");
+    const Outcome outcome = run({lockstep_program(), "data", "verify", (folder_ / "pictures").string()}, 20.0);
+    EXPECT_EQ(outcome.exit_code, 3) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "zero\\x0Abyte.jpg"), 1) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "\nbyte.jpg"), 0) << outcome.output;
 }
 
 TEST_F(BadImageTest, ThePolicySkipListsEveryBadImageOnce) {
@@ -281,7 +294,7 @@ TEST_F(BadImageTest, ThePolicySkipListsEveryBadImageOnce) {
     const std::string listed = read_file(run_dir() + "/bad_images.txt");
     EXPECT_EQ(count(listed, "\n"), 8);
     for (const char* name : {"bad_crc.png", "bmp_named.jpg", "gzip_of_jpeg.JPEG", "html_named.jpg", "truncated_half.jpg",
-                             "truncated_half.png", "truncated_header.jpg", "zero_byte.jpg"}) {
+                             "truncated_half.png", "truncated_header.jpg", "zero\\x0Abyte.jpg"}) {
         EXPECT_EQ(count(listed, name), 1) << name;
         EXPECT_EQ(count(outcome.output, name), 1) << name;
     }

@@ -316,6 +316,20 @@ TEST_F(ResumeTest, KilledAtRandomMomentsTheRunEndsWithTheSameWeights) {
     }
 }
 
+TEST_F(ResumeTest, StepsThatArePassedOverAreToldOnceAndCountedAtEachEvaluation) {
+    Program::Environment environment = test_environment();
+    environment.emplace_back("LOCKSTEP_DRILL", "nan:1:2");  // of 15 steps, 5 an epoch; it stays
+    Program program(
+        job(2, {"train.stop_on_nan=false", "train.duration=3ep", "checkpoint.every=never", "train.check_replicas=never"}),
+        environment);
+    const Outcome outcome = program.wait(60.0);
+    EXPECT_EQ(count(outcome.output, "it began on rank 1"), 1) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "warning: step 2: the loss of rank 1 is NaN"), 1) << outcome.output;
+    EXPECT_TRUE(outcome.says("warning: 3 steps passed over so far, up to step 5")) << outcome.output;
+    EXPECT_TRUE(outcome.says("warning: 13 steps passed over so far, up to step 15")) << outcome.output;
+    EXPECT_EQ(count(outcome.output, "passed over"), 4) << outcome.output;
+}
+
 TEST_F(ResumeTest, ADivergingRunStopsEverywhereAndNamesStepAndTensor) {
     const Outcome outcome = run_job(2, {"lr.base=10000", "lr.warmup=0it", "checkpoint.every=1it"});
     EXPECT_EQ(outcome.exit_code, 5) << outcome.output;

@@ -29,6 +29,26 @@ TEST_F(JobTest, ARunLeavesReportMetricsEventsAndCheckpoint) {
     EXPECT_FALSE(metric("images_per_s").empty());
 }
 
+TEST_F(JobTest, AReportThatCannotBeWrittenIsShownAllTheSame) {
+    ASSERT_EQ(run_job(1, {"train.duration=3it"}).exit_code, 0);
+    fs::remove(run_dir() + "/report.json");
+    fs::create_directories(run_dir() + "/report.json/taken");  // what keeps root from writing too
+    const auto report = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), {lockstep_program(), "report", run_dir()});
+        return run(words, 20.0);
+    };
+    const Outcome refused = report({});
+    EXPECT_EQ(refused.exit_code, 4) << refused.output;
+    EXPECT_TRUE(refused.says("Lockstep report: tiny")) << refused.output;
+    EXPECT_NE(refused.last_line().find("cannot write " + run_dir() + "/report.json"), std::string::npos) << refused.output;
+    EXPECT_NE(refused.last_line().find("--out FOLDER"), std::string::npos) << refused.output;
+    const std::string out = run_dir("elsewhere/report");
+    const Outcome written = report({"--out", out});
+    EXPECT_EQ(written.exit_code, 0) << written.output;
+    EXPECT_TRUE(written.says("written to " + out + ": report.html, report.json, trace.json")) << written.output;
+    for (const char* name : {"report.html", "report.json", "trace.json"}) EXPECT_TRUE(fs::exists(fs::path(out) / name)) << name;
+}
+
 TEST_F(JobTest, ATrainingWhoseReaderLeavesGoesOnToItsEnd) {
     const std::string train = lockstep_program() + " train " + tiny_config() + " train.duration=1ep run.dir=" + run_dir();
     const Outcome outcome =

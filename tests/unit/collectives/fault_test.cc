@@ -92,6 +92,7 @@ TEST_P(CommunicatorFault, ARankKilledInMidOperationIsNamedByAllOthersAtOnce) {
             EXPECT_TRUE(outcome.threw);
             EXPECT_THAT(outcome.text, AllOf(HasSubstr(fmt::format("rank {} ", victim)), HasSubstr("died"), HasSubstr("bucket "),
                                             HasSubstr("of step 17"), HasSubstr("restart from the last checkpoint")));
+            EXPECT_FALSE(calls_for_stacks(outcome.text)) << outcome.text;
             EXPECT_LT(fault_.seconds_until(outcome.end_ns), notice_limit_s());
         }
     }
@@ -150,6 +151,7 @@ TEST_P(CommunicatorFault, AStoppedRankIsAnErrorAfterTheTimeLimit) {
     for (const int rank : {0, 2}) {
         const RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
         EXPECT_THAT(outcome.text, AllOf(HasSubstr("rank 1 "), HasSubstr("no progress for 0."), HasSubstr("bucket 3 of step 17")));
+        EXPECT_TRUE(calls_for_stacks(outcome.text)) << outcome.text;
         EXPECT_GT(fault_.seconds_until(outcome.end_ns), 0.6);
         EXPECT_LT(fault_.seconds_until(outcome.end_ns), 3.0);
     }
@@ -171,6 +173,7 @@ TEST_P(CommunicatorFault, AnAbortReachesEveryWaitWithItsReason) {
         options());
     for (const RankOutcome& outcome : outcomes) {
         EXPECT_THAT(outcome.text, HasSubstr("rank 2 gave up: the loss is not finite"));
+        EXPECT_FALSE(calls_for_stacks(outcome.text)) << outcome.text;
         EXPECT_LT(fault_.seconds_until(outcome.end_ns), 0.8);
     }
 }
@@ -225,6 +228,7 @@ TEST_P(CommunicatorFault, RanksThatDisagreeGetAnErrorNamingBothSides) {
     for (const RankOutcome& outcome : sizes) {
         EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("rank 0 runs allreduce of 400000 bytes (f32)"),
                                         HasSubstr("rank 1 runs allreduce of 400064 bytes (f32)"), HasSubstr("bucket 1 of step 5")));
+        EXPECT_TRUE(calls_for_stacks(outcome.text)) << outcome.text;
     }
     const auto kinds = run(
         2,
@@ -235,8 +239,10 @@ TEST_P(CommunicatorFault, RanksThatDisagreeGetAnErrorNamingBothSides) {
             return std::string();
         },
         options());
-    for (const RankOutcome& outcome : kinds)
+    for (const RankOutcome& outcome : kinds) {
         EXPECT_THAT(outcome.text, AllOf(HasSubstr("disagree"), HasSubstr("barrier"), HasSubstr("allreduce")));
+        EXPECT_TRUE(calls_for_stacks(outcome.text)) << outcome.text;
+    }
 }
 
 TEST_P(CommunicatorFault, RanksThatDisagreeOnTypeStepOrRootGetAnErrorNamingBothSides) {

@@ -1,10 +1,15 @@
 // The native communicator from inside: threads act as ranks over one mapping, so that the thread sanitizer sees all of the
 // memory they share; and the pure functions beneath it.
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <deque>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -19,6 +24,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "net/store.h"
+#include "tests/support/error_of.h"
 
 namespace lockstep {
 namespace {
@@ -168,6 +175,34 @@ TEST_P(RandomArrival, GivesTheTreeSumBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, RandomArrival, testing::Values(2, 3, 4, 5, 8));
+
+// As a rank that dies between its question and the answer, which it can read no more.
+void ask_and_leave(Store& store) {
+    std::istringstream offer(store.wait("job/segment", 5'000).substr(1));
+    size_t bytes = 0;
+    struct {
+        uint64_t secret = 0;
+        int32_t rank = 1;
+    } request{};
+    std::string name;
+    offer >> bytes >> request.secret >> name;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const FileHandle connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    shutdown(connection.get(), SHUT_RD);
+    ASSERT_EQ(send(connection.get(), &request, sizeof request, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof request));
+}
+
+TEST(SegmentFile, ARankThatLeavesWhileItIsGivenTheSegmentIsNamedAsTheOneToLookAt) {
+    const auto store = make_memory_store();
+    const std::jthread peer([&] { ask_and_leave(*store); });
+    const std::string message = testing_support::error_of<CommError>(
+        [&] { create_and_hand_out({.rank = 0, .size = 2, .local_rank = 0, .local_size = 2}, *store, "job", 4096, 5'000); });
+    EXPECT_THAT(message, testing::AllOf(testing::HasSubstr("rank 1 left"), testing::HasSubstr("its own output says why")));
+}
 
 TEST(NativeThreads, ADisagreementIsNamedByAllRanks) {
     for (const std::string& text : texts_of_threads(3, {}, [](Communicator& communicator) {

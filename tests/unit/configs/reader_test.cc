@@ -120,6 +120,10 @@ TEST(Nearest, TwoEditsAHyphenOrASharedWord) {
     EXPECT_EQ(nearest_name("wieght_decay", {"momentum", "weight_decay"}), "weight_decay");
     EXPECT_EQ(nearest_name("warmup-from", {"warmup", "warmup_from"}), "warmup_from");
     EXPECT_EQ(nearest_name("zzz", {"momentum"}), "");
+    const std::vector<std::string> models = {"alexnet", "vgg_a", "vgg16", "resnet50"};
+    for (const char* far : {"nope", "lenet", "vgg_19x", "vit_b", "x", ""}) EXPECT_EQ(nearest_name(far, models), "") << far;
+    EXPECT_EQ(nearest_name("vgg_b", models), "vgg_a");
+    EXPECT_EQ(nearest_name("renset50", models), "resnet50");
     EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
     EXPECT_TRUE(share_a_word("weight-decay", "decay_rate"));
     EXPECT_FALSE(share_a_word("lr", "lr_x"));

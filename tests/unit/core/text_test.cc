@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/error.h"
+
 namespace lockstep {
 namespace {
 
@@ -18,6 +20,10 @@ TEST(Printable, ControlCharactersAndForeignBytesAreSpelledOut) {
     EXPECT_EQ(printable("\xed\xa0\x80"), "\\xED\\xA0\\x80");  // a surrogate
     EXPECT_EQ(printable("\xf4\x90\x80\x80"), "\\xF4\\x90\\x80\\x80");
     EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
+}
+
+TEST(Printable, AnErrorIsOneLineWhateverNamesItHolds) {
+    EXPECT_STREQ(DataError("a\nb.jpg: not an image").what(), "a\\x0Ab.jpg: not an image");
 }
 
 TEST(Printable, ASecondPassChangesNothing) { EXPECT_EQ(printable(printable("c\xe9t\n")), printable("c\xe9t\n")); }

@@ -297,5 +297,27 @@ TEST(Exif, PicturesAreTurnedByOptionOnly) {
     }
 }
 
+// A leading crop is made by the decoder, which sees stored pixels; behind another transform it is made of the turned picture.
+TEST(Exif, ACropOfTheFileEqualsOneOfTheTurnedPicture) {
+    const Transform crop{.kind = Transform::Kind::random_resized_crop, .height = 20, .width = 30};
+    for (int orientation = 1; orientation <= 8; ++orientation) {
+        const std::string file = with_orientation(orientation, false);
+        const Record record{.key = "turned.jpg", .bytes = bytes_of(file)};
+        const bool turned = orientation >= 5;
+        const Transform whole{
+            .kind = Transform::Kind::center_crop, .height = turned ? 64 : 48, .width = turned ? 48 : 64};  // all of it
+        PipelineOptions how{.transforms = {crop}, .height = 20, .width = 30, .apply_exif_orientation = true, .seed = 4};
+        Pipeline early(how);
+        how.transforms = {whole, crop};
+        Pipeline late(how);
+        std::vector<float> a(3 * 20 * 30), b(a.size());
+        for (int64_t sample = 0; sample < 20; ++sample) {
+            early.run(record, 0, sample, a);
+            late.run(record, 0, sample, b);
+            EXPECT_EQ(a, b) << orientation << " sample " << sample;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -95,7 +95,8 @@ TEST_F(DatabasesTest, AnLmdbOfThePublicLibraryReadsAsTheFolderItWasMadeFrom) {
 TEST_F(DatabasesTest, ValuesThatAreNoDatumsAreNamed) {
     const std::string good = encoded_datum("picture", 0);
     EXPECT_THAT(error_of(lmdb({good, "no datum"})), AllOf(HasSubstr("data.mdb"), HasSubstr("record 1"), HasSubstr("offset")));
-    EXPECT_NE(error_of(lmdb({bytes_field(4, "no label")})), "");
+    EXPECT_EQ(error_of(lmdb({bytes_field(4, "picture") + number_field(5, 1) + number_field(7, 1)})), "");
+    EXPECT_NE(error_of(lmdb({bytes_field(4, "no label") + number_field(7, 1)})), "");
     EXPECT_NE(error_of(lmdb({raw_datum(3, 2, 2, "too short", 0)})), "");
     EXPECT_NE(error_of(lmdb({raw_datum(2, 1, 1, "xx", 0)})), "") << "two channels";
     EXPECT_NE(error_of(lmdb({raw_datum(uint64_t{1} << 63, 2, 1, "", 0)})), "") << "sizes that wrap around";
@@ -130,7 +131,8 @@ TEST_F(DatabasesTest, DamagedLmdbFilesAreErrorsWithPageAndOffset) {
     EXPECT_THAT(put_at(root + 12, uint16_t{16}), HasSubstr("holds no node"));
     EXPECT_THAT(put_at(root + 16, uint16_t{4090}), HasSubstr("a node at 4090"));
     const size_t child = root + page - 8;  // the first node of the branch
-    EXPECT_THAT(put_at(child, uint32_t{6}), HasSubstr("circles"));
+    EXPECT_THAT(put_at(child, uint32_t{6}), AllOf(HasSubstr("page 6"), HasSubstr("two places")));
+    EXPECT_THAT(put_at(child, uint32_t{5}), AllOf(HasSubstr("page 5"), HasSubstr("two places")));
     const auto first = [&](size_t leaf) { return leaf + *reinterpret_cast<const uint16_t*>(whole.data() + leaf + 16); };
     const size_t node = first(4 * page);
     EXPECT_THAT(put_at(node, uint32_t{5000}), HasSubstr("5000 bytes ends outside"));
@@ -140,6 +142,42 @@ TEST_F(DatabasesTest, DamagedLmdbFilesAreErrorsWithPageAndOffset) {
     for (const size_t size : {size_t{0}, size_t{100}, page, 3 * page, whole.size() - 1}) {
         EXPECT_NE(error([&](std::string& bytes) { bytes.resize(size); }), "") << size;
     }
+}
+
+TEST_F(DatabasesTest, NoSampleOfAnLmdbComesTwiceThoughTheCountFits) {
+    // Three large values in a leaf; the second is said to lie where the first does.
+    std::vector<std::string> datums;
+    for (uint64_t index = 0; index < 3; ++index) datums.push_back(raw_datum(1, 1, 3000, std::string(3000, 'x'), index));
+    std::string bytes = lmdb_file(datums);
+    EXPECT_EQ(read_lmdb_values(bytes_of(bytes), "x.mdb").size(), 3U);
+    const size_t leaf = bytes.size() - LmdbWriter::kPage;
+    const auto node = [&](size_t place) { return leaf + *reinterpret_cast<const uint16_t*>(bytes.data() + leaf + 16 + 2 * place); };
+    const size_t where = 8 + 8;  // after the head of the node and the key
+    bytes.replace(node(1) + where, 8, bytes.substr(node(0) + where, 8));
+    EXPECT_THAT(data_error_of([&] { read_lmdb_values(bytes_of(bytes), "x.mdb"); }), HasSubstr("two places"));
+}
+
+TEST_F(DatabasesTest, AnLmdbDeeperThanAnyRealOneIsAnError) {
+    // A chain of branches, each with the one before as its only child.
+    std::string bytes = lmdb_file({encoded_datum("x", 0)});
+    const size_t leaf = bytes.size() / LmdbWriter::kPage - 1;
+    const auto with_branches = [&](size_t count) {
+        std::string longer = bytes;
+        for (size_t level = 0; level < count; ++level) {
+            std::string page(LmdbWriter::kPage, '\0');
+            put(page, 0, uint64_t{leaf + 1 + level});
+            put(page, 10, uint16_t{1});
+            put(page, 12, uint16_t{18});
+            put(page, 14, uint16_t{4088});
+            put(page, 16, uint16_t{4088});
+            put(page, 4088, static_cast<uint32_t>(leaf + level));
+            longer += page;
+        }
+        put(longer, LmdbWriter::kPage + 128, uint64_t{leaf + count});
+        return data_error_of([&] { read_lmdb_values(bytes_of(longer), "x.mdb"); });
+    };
+    EXPECT_EQ(with_branches(31), "");
+    EXPECT_THAT(with_branches(32), HasSubstr("deeper than 32 pages"));
 }
 
 TEST_F(DatabasesTest, AnyDamageToAnLmdbIsAnErrorOrAnAnswer) {

@@ -105,6 +105,59 @@ TEST(Decode, ProgressiveFilesCutInTheMiddleAreBad) {
     }
 }
 
+ImageView stripes(int width, int height, Image& image) {
+    const ImageView pixels = image.reshape(width, height, 4);
+    for (int y = 0; y < height; ++y) {
+        for (int x = 0; x < 4 * width; ++x) pixels.row(y)[x] = static_cast<uint8_t>(x * 5 + y * 3 + (x * y) % 61);
+    }
+    return pixels;
+}
+
+TEST(Decode, ACutFileIsBadWhicheverPartIsWanted) {
+    const Record record = record_of(case_file("img/truncated_half.jpg"));
+    Decoder decoder;
+    Image image;
+    for (const CropBox& box : {CropBox{0, 0, 8, 1}, CropBox{40, 2, 5, 5}, CropBox{0, 40, 64, 8}}) {
+        for (const bool everything : {false, true}) {
+            decoder.open(record);
+            EXPECT_NE(data_error_of([&] { decoder.decode({.box = box, .everything = everything}, image); }), "") << box.y;
+        }
+    }
+}
+
+TEST(Decode, DamageBelowTheBoxIsMetWhenEverythingIsAskedFor) {
+    Image source;
+    std::vector<uint8_t> file;
+    encode_jpeg(stripes(160, 160, source), {}, file);
+    file[file.size() * 3 / 4] ^= 0x55U;
+    file.erase(file.end() - static_cast<ptrdiff_t>(file.size() / 8), file.end() - 2);  // the end marker stays
+    const Record record{.key = "below.jpg", .bytes = std::as_bytes(std::span(file))};
+    Decoder decoder;
+    Image image;
+    for (const bool everything : {false, true}) {
+        decoder.open(record);
+        decoder.decode({.box = {0, 0, 160, 8}, .everything = everything}, image);
+        EXPECT_EQ(decoder.warnings() > 0, everything);
+    }
+}
+
+TEST(Decode, ScansWithoutEndAreRefused) {
+    Image source;
+    std::vector<uint8_t> file;
+    encode_jpeg(stripes(16, 16, source), {.progressive = true}, file);
+    std::string text(file.begin(), file.end());
+    const std::string scan = text.substr(text.rfind("\xFF\xDA"), text.size() - 2 - text.rfind("\xFF\xDA"));
+    const auto error_with = [&](int more) {
+        std::string longer = text.substr(0, text.size() - 2);
+        for (int copy = 0; copy < more; ++copy) longer += scan;
+        longer += "\xFF\xD9";
+        const Record record{.key = "scans.jpg", .bytes = bytes_of(longer)};
+        return data_error_of([&] { Decoded image(record); });
+    };
+    EXPECT_EQ(error_with(400), "");
+    EXPECT_NE(error_with(600).find("more than 500 scans"), std::string::npos);
+}
+
 TEST(Decode, HugeDeclaredSizesAreRefusedBeforeMemoryIsTaken) {
     std::string jpeg = read_file(case_file("img/ref_rgb.jpg"));
     const size_t frame = jpeg.find("\xFF\xC0");
@@ -124,14 +177,6 @@ TEST(Decode, JunkBeforeTheEndMarkerIsCountedAndPixelsKept) {
     const Record record{.key = "junk.jpg", .bytes = bytes_of(jpeg)};
     const ImageSize size = decoder.open(record);
     EXPECT_EQ(decoder.decode_all(size, image).height, 48);
-}
-
-ImageView stripes(int width, int height, Image& image) {
-    const ImageView pixels = image.reshape(width, height, 4);
-    for (int y = 0; y < height; ++y) {
-        for (int x = 0; x < 4 * width; ++x) pixels.row(y)[x] = static_cast<uint8_t>(x * 5 + y * 3 + (x * y) % 61);
-    }
-    return pixels;
 }
 
 void expect_equal_rows(const ImageView& view, const ImageView& expected, const std::string& what) {

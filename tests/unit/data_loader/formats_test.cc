@@ -1,5 +1,4 @@
 // Every format holds the same pictures and labels as the class folders it was made from, and every source gives one global order.
-// The files are put together here, byte by byte, from the published descriptions of their formats.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -18,166 +17,15 @@
 #include "data_loader/statistics.h"
 #include "data_loader/tfrecord.h"
 #include "data_loader/verify.h"
-#include "tests/unit/data_loader/fixtures.h"
-#include "tests/unit/data_loader/format_writers.h"
+#include "tests/unit/data_loader/formats_fixture.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 
-// tf.train.Example with an image, a label (packed or not) and a feature that nobody asked for.
-std::string tf_example(const std::string& image, uint64_t label, bool packed = true) {
-    const auto entry = [](const std::string& key, const std::string& feature) {
-        return bytes_field(1, bytes_field(1, key) + bytes_field(2, feature));
-    };
-    const std::string number = packed ? bytes_field(1, varint(label)) : varint(1 << 3) + varint(label);
-    return bytes_field(1, entry("image/class/text", bytes_field(1, bytes_field(1, "cat"))) +
-                              entry("image/class/label", bytes_field(3, number)) +
-                              entry("image/encoded", bytes_field(1, bytes_field(1, image))));
-}
-std::string tf_record(const std::string& data) {
-    const std::string size = little_endian(uint64_t{data.size()});
-    return size + little_endian(masked_crc32c(bytes_of(size))) + data + little_endian(masked_crc32c(bytes_of(data)));
-}
-
-// As MosaicML's writer does it: columns in the order of their names; "jpeg" varies, "int" has 8 bytes.
-struct MdsFiles {
-    std::string index, shard;
-};
-MdsFiles mds_files(const std::vector<std::pair<std::string, int64_t>>& samples) {
-    const std::string description = R"({"column_encodings": ["jpeg", "int"]})";
-    std::string data, offsets;
-    const uint32_t begin = static_cast<uint32_t>(4 + 4 * (samples.size() + 1) + description.size());
-    for (const auto& [image, label] : samples) {
-        offsets += little_endian(static_cast<uint32_t>(begin + data.size()));
-        data += little_endian(static_cast<uint32_t>(image.size())) + image + little_endian(label);
-    }
-    offsets += little_endian(static_cast<uint32_t>(begin + data.size()));
-    MdsFiles files;
-    files.shard = little_endian(static_cast<uint32_t>(samples.size())) + offsets + description + data;
-    files.index = R"({"version":2,"shards":[{"column_encodings":["jpeg","int"],"column_names":["image","label"],)"
-                  R"("column_sizes":[null,8],"compression":null,"format":"mds","hashes":[],"raw_data":{"basename":)"
-                  R"("shard.00000.mds","bytes":)" +
-                  std::to_string(files.shard.size()) + R"(,"hashes":{}},"samples":)" + std::to_string(samples.size()) +
-                  R"(,"size_limit":67108864,"version":2,"zip_data":null}]})";
-    return files;
-}
-
-class FormatsTest : public ScratchTest {
-protected:
-    void SetUp() override {
-        ScratchTest::SetUp();
-        original_ = open_source({.path = case_file("sets/set101/train").string()});
-        Record record;
-        for (int64_t index = 0; index < original_->size(); ++index) {
-            original_->read(index, record);
-            samples_.emplace_back(std::string(reinterpret_cast<const char*>(record.bytes.data()), record.bytes.size()),
-                                  record.label);
-        }
-    }
-    SourceOptions tfrecord(int first_label = 0) const {
-        std::string files[2];
-        for (size_t index = 0; index < samples_.size(); ++index) {
-            const uint64_t label = static_cast<uint64_t>(samples_[index].second + first_label);
-            files[index < 50 ? 0 : 1] += tf_record(tf_example(samples_[index].first, label, index % 2 == 0));
-        }
-        const std::string name = "tfrecord" + std::to_string(first_label);
-        write(name + "/train-00000-of-00002", files[0]);
-        write(name + "/train-00001-of-00002", files[1]);
-        write(name + "/validation-00000-of-00001", tf_record(tf_example(samples_[7].first, 1)));
-        return {.path = (folder_ / name).string(), .first_label = first_label};
-    }
-    SourceOptions mds() const {
-        const MdsFiles files = mds_files({samples_.begin(), samples_.end()});
-        write("mds/index.json", files.index);
-        write("mds/shard.00000.mds", files.shard);
-        return {.path = (folder_ / "mds").string()};
-    }
-    SourceOptions lmdb() const {
-        std::vector<std::string> datums;
-        for (const auto& [image, label] : samples_) datums.push_back(encoded_datum(image, static_cast<uint64_t>(label)));
-        write("lmdb/data.mdb", lmdb_file(datums));
-        return {.path = (folder_ / "lmdb").string()};
-    }
-    SourceOptions beton() const {
-        std::vector<BetonInput> inputs;
-        for (const auto& [image, label] : samples_) inputs.push_back({.data = image, .width = 32, .height = 32, .label = label});
-        return {.path = write("set.beton", beton_file(inputs)).string()};
-    }
-    SourceOptions flat() const {
-        std::string lines;
-        for (size_t index = 0; index < samples_.size(); ++index) {
-            char name[32];
-            std::snprintf(name, sizeof name, "val_%04zu.jpg", index);
-            write("flat/" + std::string(name), samples_[index].first);
-            lines += name + std::string(" ") + std::to_string(samples_[index].second) + "\n";
-        }
-        return {.kind = "flat", .path = (folder_ / "flat").string(), .labels_path = write("labels.txt", lines).string()};
-    }
-    SourceOptions list() const {
-        flat();
-        return {.path = write("flat/list.txt", read_file(folder_ / "labels.txt")).string()};
-    }
-    SourceOptions tar() const {
-        TarWriter writer;
-        for (size_t index = 0; index < samples_.size(); ++index) {
-            char name[32];
-            std::snprintf(name, sizeof name, "class%d/%04zu.jpg", samples_[index].second, index);
-            writer.add(name, samples_[index].first);
-        }
-        return {.path = write("set.tar", writer.finish()).string()};
-    }
-    SourceOptions packed(bool with_index) const {
-        const fs::path out = folder_ / "packed";
-        pack(*original_, {.out = out, .shard_bytes = 50'000});
-        for (const std::string& shard : webdataset_shards(out.string())) {
-            if (!with_index) fs::remove(shard_index_path(shard));
-        }
-        return {.path = out.string()};
-    }
-    SourceOptions cifar() const {
-        std::string file;
-        for (int record = 0; record < 50; ++record) {
-            file += static_cast<char>(record % 10) + std::string(3072, static_cast<char>(record));
-        }
-        write("cifar/data_batch_1.bin", file);
-        write("cifar/data_batch_2.bin", file);
-        return {.path = (folder_ / "cifar").string()};
-    }
-    SourceOptions mnist() const {
-        std::string images("\0\0\x08\3\0\0\0\x37\0\0\0\4\0\0\0\4", 16), labels("\0\0\x08\1\0\0\0\x37", 8);
-        for (int record = 0; record < 55; ++record) {
-            images += std::string(16, static_cast<char>(record));
-            labels += static_cast<char>(record % 10);
-        }
-        write("mnist/train-images-idx3-ubyte", images);
-        write("mnist/train-labels-idx1-ubyte", labels);
-        return {.path = (folder_ / "mnist").string()};
-    }
-    void expect_original(const SourceOptions& options) const {
-        const auto source = open_source(options);
-        ASSERT_EQ(source->size(), std::ssize(samples_));
-        EXPECT_EQ(source->class_total(), original_->class_total());
-        Record record;
-        for (int64_t index = 0; index < source->size(); ++index) {
-            source->read(index, record);
-            const auto& [bytes, label] = samples_[static_cast<size_t>(index)];
-            EXPECT_EQ(std::string(reinterpret_cast<const char*>(record.bytes.data()), record.bytes.size()), bytes) << record.key;
-            EXPECT_EQ(record.label, label);
-            EXPECT_EQ(source->label(index), label);
-        }
-    }
-    static std::string error_of(const SourceOptions& options) {
-        return data_error_of([&] { open_source(options); });
-    }
-
-    std::unique_ptr<Source> original_;
-    std::vector<std::pair<std::string, int32_t>> samples_;
-};
-
 TEST_F(FormatsTest, EveryFormatOfFilesReadsBackAsTheClassFolders) {
-    for (const SourceOptions& options : {tar(), list(), flat(), packed(true), tfrecord(), tfrecord(1), mds(), lmdb(), beton()}) {
+    for (const SourceOptions& options : {tar(), list(), flat(), packed(true), shards(), tfrecord(), mds(), lmdb(), beton()}) {
         SCOPED_TRACE(options.path);
         expect_original(options);
     }
@@ -277,6 +125,9 @@ TEST_F(FormatsTest, DamagedMdsSetsAreErrorsWithRecordAndOffset) {
     EXPECT_THAT(open(whole.index, changed), HasSubstr("record 0 at offset " + std::to_string(size_of_first)));
     changed[size_of_first] = 2;
     EXPECT_THAT(open(whole.index, changed), HasSubstr("do not fill it"));
+    changed = whole.shard;
+    changed[0] = 3;
+    EXPECT_THAT(open(whole.index, changed), HasSubstr("another number of samples"));
     fs::remove(folder_ / "bad/shard.00000.mds");
     EXPECT_THAT(error_of({.kind = "mds", .path = (folder_ / "bad").string()}), HasSubstr("not there"));
 }
@@ -303,6 +154,7 @@ TEST_F(FormatsTest, FlatFoldersTakeNamesNumbersAndBareLabels) {
     EXPECT_THAT(error_of(open("1\n")), HasSubstr("1 labels for 2 pictures"));
     EXPECT_THAT(error_of(open("b.jpg 2\n")), HasSubstr("a.JPEG"));
     EXPECT_THAT(error_of(open("b.jpg 2\nc.jpg 1\na.JPEG 1\n")), HasSubstr("c.jpg"));
+    EXPECT_THAT(error_of(open("b.jpg 2\na.JPEG 1\nb.jpg 1\n")), HasSubstr("line 3: \"b.jpg\" has a label in line 1"));
     EXPECT_THAT(error_of(open("b.jpg horse\na.JPEG cow\n")), HasSubstr("horse"));
 }
 
@@ -377,6 +229,27 @@ TEST_F(FormatsTest, StatisticsAreThoseOfThePixelsForAnyThreadCount) {
     const auto sets = statistics_of(*open_source(mnist()), 2);
     EXPECT_EQ(sets.shorter_sides, (std::map<int, int64_t>{{4, 55}}));
     EXPECT_EQ(sets.mean[0], sets.mean[2]);
+}
+
+TEST_F(FormatsTest, StatisticsAreOfEachChannelAndOfGoodPicturesAlone) {
+    // A red, a green, and a blue that is off in one half and full in the other.
+    write("colours/data_batch_1.bin",
+          '\0' + std::string(1024, '\x33') + std::string(1024, '\x66') + std::string(512, '\x00') + std::string(512, '\xFF'));
+    const SetStatistics colours = statistics_of(*open_source({.path = (folder_ / "colours").string()}), 1);
+    const double means[3] = {0.2, 0.4, 0.5}, deviations[3] = {0.0, 0.0, 0.5};
+    for (size_t channel = 0; channel < 3; ++channel) {
+        EXPECT_NEAR(colours.mean[channel], means[channel], 1e-12);
+        EXPECT_NEAR(colours.stddev[channel], deviations[channel], 1e-7);
+    }
+    write("mixed/a/0.jpg", samples_[0].first);
+    const SetStatistics alone = statistics_of(*open_source({.path = (folder_ / "mixed").string()}), 1);
+    for (const char* name : {"mixed/a/1.jpg", "mixed/a/2.jpg"}) write(name, "no picture");
+    const SetStatistics mixed = statistics_of(*open_source({.path = (folder_ / "mixed").string()}), 2);
+    EXPECT_EQ(mixed.images, 3);
+    EXPECT_EQ(mixed.bad, 2);
+    EXPECT_EQ(mixed.mean, alone.mean);
+    EXPECT_EQ(mixed.stddev, alone.stddev);
+    EXPECT_EQ(mixed.smallest, (ImageSize{32, 32}));
 }
 
 }  // namespace

@@ -113,6 +113,21 @@ TEST_F(LoaderTest, SkipPolicyReplacesBadImagesAlikeOnAllRanksAndListsThem) {
     EXPECT_EQ(bad_.size(), 5U);
 }
 
+TEST_F(LoaderTest, ABadImageIsReplacedByTheNextGoodOne) {
+    const std::string good = read_file(case_file("img/ref_rgb.jpg"));
+    for (int index = 0; index < 8; ++index) {
+        const bool bad = index == 2 || index == 3 || index == 7;
+        write("set/a/" + std::to_string(index) + ".jpg", bad ? "nothing" : good);
+    }
+    const auto source = open_source({.path = (folder_ / "set").string()});
+    pipeline_.on_bad_image = BadImagePolicy::skip;
+    const SamplerOptions sampler{.sample_count = 8, .batch_global = 8, .per_replica = 8, .shuffle = false};
+    const auto loader = make_train_loader(*source, {.sampler = sampler, .stop_step = 1}, {.pipeline = pipeline_});
+    const std::optional<Batch> batch = loader->next();
+    ASSERT_TRUE(batch);
+    EXPECT_EQ(std::vector<int64_t>(batch->samples.begin(), batch->samples.end()), (std::vector<int64_t>{0, 1, 4, 4, 4, 5, 6, 0}));
+}
+
 TEST_F(LoaderTest, ASetWithoutAGoodImageIsAnErrorEvenWhenSkipping) {
     for (int copy = 0; copy < 3; ++copy) write("set/a/" + std::to_string(copy) + ".jpg", "nothing");
     const auto source = open_source({.path = (folder_ / "set").string()});

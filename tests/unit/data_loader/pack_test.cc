@@ -121,8 +121,30 @@ TEST_F(PackTest, TheBytesAreTheSameForAnyThreadCountAndAfterAnInterruption) {
     EXPECT_EQ(result.images, 101);
     EXPECT_GT(result.resumed, 0);
     EXPECT_EQ(pack(*original(), second).resumed, 101) << "nothing is left to do";
-    second.quality = 80;
-    EXPECT_THROW(pack(*original(), second), ConfigError);
+}
+
+TEST_F(PackTest, OnlyTheSameOptionsGoOnWithAnEarlierRun) {
+    const PackOptions first = options("out");
+    pack(*original(), first);
+    const auto error = [&](auto change) -> std::string {
+        PackOptions other = first;
+        other.resume = true;
+        change(other);
+        try {
+            pack(*original(), other);
+            return "";
+        } catch (const ConfigError& refused) {
+            return refused.what();
+        }
+    };
+    EXPECT_EQ(error([](PackOptions& other) { other.threads = 3; }), "") << "changes no byte";
+    EXPECT_THAT(error([](PackOptions& other) { other.shard_bytes = 50'000; }), HasSubstr("this run says \"shard_bytes 50000\""));
+    EXPECT_THAT(error([](PackOptions& other) { other.max_side = 99; }), HasSubstr("this run says \"max_side 99\""));
+    EXPECT_THAT(error([](PackOptions& other) { other.quality = 80; }), HasSubstr("packed with \"quality 90\""));
+    EXPECT_THAT(error([](PackOptions& other) { other.subsampling = Subsampling::half; }), HasSubstr("subsampling"));
+    EXPECT_THAT(error([](PackOptions& other) { other.shuffle_seed = 1; }),
+                testing::AllOf(HasSubstr("packed with \"shuffle none\""), HasSubstr("this run says \"shuffle 1\"")));
+    EXPECT_THAT(error([](PackOptions& other) { other.skip_bad = true; }), HasSubstr("skip_bad"));
 }
 
 TEST_F(PackTest, AShuffledSetHoldsEveryPictureOnce) {

@@ -4,6 +4,7 @@
 
 #include "core/random.h"
 #include "data_loader/geometry.h"
+#include "data_loader/jpeg_encoder.h"
 #include "data_loader/loader.h"
 #include "data_loader/pipeline.h"
 #include "data_loader/resample.h"
@@ -251,6 +252,41 @@ TEST(Pipeline, ExtremeImagesGoThroughTheFallback) {
     for (const RawImage& raw : {RawImage(33, 500), RawImage(500, 33), RawImage(1, 1), RawImage(1, 900)}) {
         for (int64_t sample = 0; sample < 20; ++sample) crops.run(raw.record, 0, sample, out);
     }
+}
+
+// A slope of one grey level a pixel: what lies a pixel off is a level off. At the edges, a shrunk pixel also sees what lies
+// outside.
+TEST(Pipeline, EveryDecodeModeTakesTheSameCrop) {
+    Image in;
+    const ImageView slope = in.reshape(200, 160, 1);
+    for (int y = 0; y < 160; ++y) {
+        for (int x = 0; x < 200; ++x) slope.row(y)[x] = static_cast<uint8_t>(x + y / 4);
+    }
+    std::vector<uint8_t> file;
+    encode_jpeg(slope, {.quality = 98}, file);
+    const Record record{.key = "slope.jpg", .bytes = std::as_bytes(std::span(file))};
+    PipelineOptions how =
+        pipeline({{.kind = Transform::Kind::random_resized_crop, .height = 10, .width = 12, .scale_min = 0.2}}, 10, 12);
+    Pipeline exact(how);
+    how.decode = DecodeMode::full;
+    Pipeline full(how);
+    how.decode = DecodeMode::fast;
+    Pipeline fast(how);
+    std::vector<float> a(120), b(120), c(120);
+    double off = 0.0;
+    for (int64_t sample = 0; sample < 50; ++sample) {
+        exact.run(record, 0, sample, a);
+        full.run(record, 0, sample, b);
+        fast.run(record, 0, sample, c);
+        EXPECT_EQ(b, a) << sample;
+        EXPECT_EQ(fast.choices().crops, exact.choices().crops);
+        for (size_t place = 0; place < 120; ++place) {
+            const bool edge = place % 12 % 11 == 0 || place / 12 % 9 == 0;
+            ASSERT_NEAR(c[place], a[place], edge ? 4.0F : 2.5F) << sample << " at " << place;
+            off += static_cast<double>(c[place] - a[place]);
+        }
+    }
+    EXPECT_NEAR(off / (50 * 120), 0.0, 0.2) << "no mode is to one side of the other";
 }
 
 TEST(Pipeline, AColourImageBecomesGreyForAOneChannelNetwork) {

@@ -181,6 +181,16 @@ TEST_F(AgentTest, StubbornRanksAreKilled) {
     expect_nothing_left();
 }
 
+// Ranks of our own program have nothing to lose until they say that they are at work; nor do they notice that a peer is gone.
+TEST_F(AgentTest, RanksOfOurOwnThatHaveNotMetAreEndedInASecond) {
+    EXPECT_EQ(run(3, {"1:raise=9", "stubborn"}, {.own_program = true}), 140);
+    const double before_s = took_s_;
+    EXPECT_LT(before_s, 2.0);
+    EXPECT_EQ(run(3, {"1:die_once_at_work", "stubborn_at_work"}, {.own_program = true}), 140);
+    EXPECT_GT(took_s_, before_s + 1.0);
+    expect_nothing_left();
+}
+
 TEST_F(AgentTest, InterruptIsForwardedAndEndsWith130) {
     start(2, {"wait_then=130"});
     wait_for_text("waiting", 2);

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -17,6 +18,8 @@
 #include "core/error.h"
 #include "launch/rendezvous.h"
 #include "launch/world_from_environment.h"
+#include "net/secrets.h"
+#include "net/store.h"
 
 namespace {
 
@@ -31,6 +34,14 @@ int meet_and_leave(const lockstep::World& world) {
     rendezvous.store->add("left", 1);
     while (rendezvous.server && rendezvous.store->get("left").value_or("") != fmt::format("{}", world.size)) sleep_for_s(0.01);
     return 0;
+}
+
+// The launcher's; its other ranks need not be there.
+std::unique_ptr<lockstep::Store> store_of(const lockstep::World& world) {
+    return lockstep::connect_store({.host = world.store_host,
+                                    .port = world.store_port,
+                                    .job_id = world.job_id,
+                                    .secret = lockstep::job_secret_from_environment()});
 }
 
 [[noreturn]] void wait_for_a_signal(int code) {
@@ -85,7 +96,12 @@ int behave(const std::string& behaviour, const lockstep::World& world) {
         std::raise(std::atoi(value.c_str()));
     }
     if (verb == "sleep") sleep_for_s(std::atof(value.c_str()));
-    if (verb == "stubborn") {
+    if (verb == "die_once_at_work") {
+        store_of(world)->wait(lockstep::kAtWorkKey, 10'000);
+        std::raise(SIGKILL);
+    }
+    if (verb == "stubborn_at_work") lockstep::announce_work(*store_of(world));
+    if (verb.starts_with("stubborn")) {
         for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_IGN);
         fmt::print("waiting\n");
         std::fflush(stdout);

@@ -14,6 +14,7 @@
 
 #include "core/files.h"
 #include "interop/safetensors.h"
+#include "tests/support/error_of.h"
 #include "tests/unit/trainer/training_run.h"
 #include "trainer/checkpoint.h"
 #include "trainer/recipe.h"
@@ -54,6 +55,31 @@ TEST_F(ResumeTest, FromEveryStepTheRunEndsWithTheBitsOfAnUnbrokenOne) {
             EXPECT_EQ(weights(2, experiment), expected) << "from step " << step;
         }
     }
+}
+
+TEST_F(ResumeTest, AnotherPipelineIsRefusedByEntryAndOption) {
+    Experiment experiment = tiny("pipeline");
+    const TransformConfig crop{.name = "random_crop", .size = {32}, .pad = 4}, flip{.name = "hflip", .probability = 0.5};
+    experiment.data.train.pipeline = {crop, flip};
+    const Manifest manifest{.step = 4, .result_keys = result_keys(experiment, 10)};
+    const auto refusal = [&](const std::vector<TransformConfig>& pipeline) {
+        experiment.data.train.pipeline = pipeline;
+        return testing_support::error_of<ConfigError>(
+            [&] { require_continuation(manifest, result_keys(experiment, 10), manifest.train_fingerprint, "step-4"); });
+    };
+    TransformConfig other = flip;
+    other.probability = 0.25;
+    EXPECT_THAT(refusal({crop, other}), HasSubstr("step-4: entry 2 of data.train.pipeline, hflip, was probability 0.5 there and is "
+                                                  "probability 0.25 now, so"));
+    other.words["filter"] = "area";
+    EXPECT_THAT(refusal({crop, other}), HasSubstr("probability 0.25, \"filter\": \"area\" now"));
+    other = crop;
+    other.size = {28};
+    EXPECT_THAT(refusal({other, flip}),
+                HasSubstr("entry 1 of data.train.pipeline, random_crop, was size [32] there and is size [28]"));
+    EXPECT_THAT(refusal({flip, crop}), HasSubstr("entry 1 of data.train.pipeline was random_crop there and is hflip now"));
+    EXPECT_THAT(refusal({crop}), HasSubstr("entry 2 of data.train.pipeline was hflip there and is absent now"));
+    EXPECT_THAT(refusal({crop, flip, flip}), HasSubstr("entry 3 of data.train.pipeline was absent there and is hflip now"));
 }
 
 TEST_F(ResumeTest, AnotherNumberOfRanksGoesOnWithTheSameSamples) {
