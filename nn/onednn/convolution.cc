@@ -133,7 +133,8 @@ void ConvolutionPlan::plan_weight_layout(Compiler& compiler) {
 bool ConvolutionPlan::takes_winograd(Compiler& compiler, ConvolutionPass pass, const MemoryDesc& source, const MemoryDesc& result) {
     if (compiler.planning()) return false;
     winograd_ = winograd_shape(conv_, source, weights_.desc, result);
-    return winograd_ && compiler.choose(choice_of(pass, *winograd_)) == ConvolutionCode::winograd;
+    const bool keeps = winograd_ && keeps_weights(compiler, *winograd_);
+    return winograd_ && compiler.choose(choice_of(pass, *winograd_, keeps)) == ConvolutionCode::winograd;
 }
 
 // By an own kernel where one is chosen.

@@ -6,15 +6,17 @@ namespace lockstep::onednn {
 
 // Transforms cost per channel and products per pair of channels; the weights' transform is shared by all pixels; and tiles that
 // stick out of the image are wasted work.
-ConvolutionChoice choice_of(ConvolutionPass pass, const WinogradShape& shape) {
-    constexpr int64_t kFewestChannels = 16, kFewestPixels = 400;
+ConvolutionChoice choice_of(ConvolutionPass pass, const WinogradShape& shape, bool keeps_weights) {
+    constexpr int64_t kFewestChannels = 16;
+    const int64_t fewest_pixels = keeps_weights ? 100 : 400;
     const int64_t in = shape.in_blocks * shape.block, out = shape.out_blocks * shape.block;
     const int64_t pixels = shape.out_height() * shape.out_width();
     const int64_t tiled_pixels = (shape.out_height() + 3) / 4 * ((shape.out_width() + 3) / 4) * 16;
-    return {.key = fmt::format("{} {}x{}x{} to {} kernel {} pad {} batch {}", name_of(pass), in, shape.height, shape.width, out,
-                               shape.kernel, shape.pad, shape.images),
+    return {.key = fmt::format("{}{} {}x{}x{} to {} kernel {} pad {} batch {}", name_of(pass),
+                               keeps_weights ? " with kept weights" : "", in, shape.height, shape.width, out, shape.kernel,
+                               shape.pad, shape.images),
             .own = ConvolutionCode::winograd,
-            .own_pays = in >= kFewestChannels && out >= kFewestChannels && shape.images * pixels >= kFewestPixels &&
+            .own_pays = in >= kFewestChannels && out >= kFewestChannels && shape.images * pixels >= fewest_pixels &&
                         tiled_pixels <= 2 * pixels};
 }
 

@@ -19,8 +19,8 @@ struct ConvolutionChoice {
     bool own_pays = false;
 };
 
-// Where Winograd pays: docs/benchmarks/step-resnet50.md.
-ConvolutionChoice choice_of(ConvolutionPass pass, const WinogradShape& shape);
+// Where Winograd pays: docs/benchmarks/step-resnet50.md. `keeps_weights`: forward with a WinogradKept.
+ConvolutionChoice choice_of(ConvolutionPass pass, const WinogradShape& shape, bool keeps_weights);
 
 // Where the kernel for 1x1 convolutions pays: docs/benchmarks/pointwise.md. `has_tail`: forward with an InferenceTail.
 ConvolutionChoice choice_of(ConvolutionPass pass, const PointwiseShape& shape, bool has_tail);

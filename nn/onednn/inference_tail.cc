@@ -28,11 +28,13 @@ public:
         const float* const shift = parameters_.shift ? floats(*parameters_.shift) : nullptr;
         const float* const mean = floats(parameters_.mean);
         const float* const variance = floats(parameters_.variance);
+        float* const factors = floats(factors_);
+        float* const terms = floats(terms_);
         for (int64_t channel = 0; channel < channels_; ++channel) {
             const double factor =
                 (scale == nullptr ? 1.0 : scale[channel]) / std::sqrt(static_cast<double>(variance[channel]) + epsilon_);
-            floats(factors_)[channel] = static_cast<float>(factor);
-            floats(terms_)[channel] = static_cast<float>((shift == nullptr ? 0.0 : shift[channel]) - mean[channel] * factor);
+            factors[channel] = static_cast<float>(factor);
+            terms[channel] = static_cast<float>((shift == nullptr ? 0.0 : shift[channel]) - mean[channel] * factor);
         }
     }
     std::string_view name() const override { return "batch norm factors"; }

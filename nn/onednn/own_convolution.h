@@ -25,6 +25,13 @@ struct ConvolutionFinish {
 inline float* floats(const Value& value) { return static_cast<float*>(value.memory.get_data_handle()); }
 inline float* floats(const std::optional<Value>& value) { return value ? floats(*value) : nullptr; }
 
+// Memory of a step; none for 0.
+inline std::optional<Value> new_scratch(Compiler& compiler, size_t float_count) {
+    if (float_count == 0) return std::nullopt;
+    const MemoryDesc desc({static_cast<int64_t>(float_count)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
+    return compiler.new_value(desc, "scratchpad");
+}
+
 // Adds the step of the op being compiled, with its scratch memory. `code`: for people.
 inline void add_own_convolution(Compiler& compiler, std::unique_ptr<Step> step, std::string_view code,
                                 const ConvolutionOperands& operands, const ConvolutionFinish& finish,

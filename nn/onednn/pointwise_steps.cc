@@ -11,8 +11,8 @@ constexpr std::string_view kCode = "own:pointwise";
 
 class ForwardStep final : public Step {
 public:
-    ForwardStep(const PointwiseShape& shape, ConvolutionOperands operands, ConvolutionFinish finish)
-        : shape_(shape), operands_(std::move(operands)), finish_(std::move(finish)) {}
+    ForwardStep(const PointwiseShape& shape, ConvolutionOperands operands, std::optional<Value> scratch, ConvolutionFinish finish)
+        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), finish_(std::move(finish)) {}
 
     void run(const RunContext& /*context*/) override {
         pointwise_forward(shape_, {.source = floats(operands_.source),
@@ -21,13 +21,15 @@ public:
                                    .bias = floats(finish_.scale ? finish_.bias : operands_.bias),
                                    .addend = floats(finish_.addend),
                                    .relu = finish_.relu,
-                                   .result = floats(operands_.result)});
+                                   .result = floats(operands_.result),
+                                   .scratch = floats(scratch_)});
     }
     std::string_view name() const override { return "convolution"; }
 
 private:
     PointwiseShape shape_;
     ConvolutionOperands operands_;
+    std::optional<Value> scratch_;
     ConvolutionFinish finish_;
 };
 
@@ -64,7 +66,9 @@ std::optional<PointwiseShape> pointwise_shape(const ConvOp& conv, const MemoryDe
 
 void add_pointwise_forward(Compiler& compiler, const PointwiseShape& shape, const ConvolutionOperands& operands,
                            const ConvolutionFinish& finish) {
-    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, finish), kCode, operands, finish, std::nullopt);
+    const auto scratch = new_scratch(compiler, pointwise_forward_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, scratch, finish), kCode, operands, finish,
+                        scratch);
 }
 
 }  // namespace lockstep::onednn

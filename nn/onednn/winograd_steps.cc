@@ -10,8 +10,10 @@ constexpr std::string_view kCode = "own:winograd";
 
 class ForwardStep final : public Step {
 public:
-    ForwardStep(const WinogradShape& shape, ConvolutionOperands operands, Value scratch, ConvolutionFinish finish)
-        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), finish_(std::move(finish)) {}
+    ForwardStep(const WinogradShape& shape, ConvolutionOperands operands, Value scratch, ConvolutionFinish finish, bool keep)
+        : shape_(shape), operands_(std::move(operands)), scratch_(std::move(scratch)), finish_(std::move(finish)) {
+        if (keep) kept_ = std::make_unique<WinogradKept>(shape);
+    }
 
     void run(const RunContext& /*context*/) override {
         winograd_forward(shape_, {.source = floats(operands_.source),
@@ -21,7 +23,8 @@ public:
                                   .addend = floats(finish_.addend),
                                   .relu = finish_.relu,
                                   .result = floats(operands_.result),
-                                  .scratch = floats(scratch_)});
+                                  .scratch = floats(scratch_),
+                                  .kept = kept_.get()});
     }
     std::string_view name() const override { return "convolution"; }
 
@@ -30,6 +33,7 @@ private:
     ConvolutionOperands operands_;
     Value scratch_;
     ConvolutionFinish finish_;
+    std::unique_ptr<WinogradKept> kept_;  // in evaluation with few pixels
 };
 
 class SourceGradientStep final : public Step {
@@ -72,11 +76,6 @@ private:
     Value scratch_;
 };
 
-Value new_scratch(Compiler& compiler, size_t floats) {
-    const MemoryDesc desc({static_cast<int64_t>(floats)}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a);
-    return compiler.new_value(desc, "scratchpad");
-}
-
 bool has_known_kernel(const ConvOp& conv) {
     return (conv.kernel_h == 3 || conv.kernel_h == 5) && conv.kernel_w == conv.kernel_h && conv.stride_h == 1 &&
            conv.stride_w == 1 && conv.dilation_h == 1 && conv.dilation_w == 1 && conv.groups == 1 && conv.pad_h == conv.pad_w &&
@@ -110,21 +109,26 @@ std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc
     return std::nullopt;
 }
 
+bool keeps_weights(const Compiler& compiler, const WinogradShape& shape) {
+    return !compiler.training() && winograd_should_keep(shape);
+}
+
 void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands,
                           const ConvolutionFinish& finish) {
-    const Value scratch = new_scratch(compiler, winograd_forward_scratch(shape, compiler.library().options.threads));
-    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, scratch, finish), kCode, operands, finish,
+    const bool keep = keeps_weights(compiler, shape);
+    const auto scratch = new_scratch(compiler, winograd_forward_scratch(shape, compiler.library().options.threads, keep));
+    add_own_convolution(compiler, std::make_unique<ForwardStep>(shape, operands, *scratch, finish, keep), kCode, operands, finish,
                         scratch);
 }
 
 void add_winograd_source_gradient(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands) {
-    const Value scratch = new_scratch(compiler, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
-    add_own_convolution(compiler, std::make_unique<SourceGradientStep>(shape, operands, scratch), kCode, operands, {}, scratch);
+    const auto scratch = new_scratch(compiler, winograd_source_gradient_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<SourceGradientStep>(shape, operands, *scratch), kCode, operands, {}, scratch);
 }
 
 void add_winograd_weight_gradient(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands) {
-    const Value scratch = new_scratch(compiler, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
-    add_own_convolution(compiler, std::make_unique<WeightGradientStep>(shape, operands, scratch), kCode, operands, {}, scratch);
+    const auto scratch = new_scratch(compiler, winograd_weight_gradient_scratch(shape, compiler.library().options.threads));
+    add_own_convolution(compiler, std::make_unique<WeightGradientStep>(shape, operands, *scratch), kCode, operands, {}, scratch);
 }
 
 }  // namespace lockstep::onednn

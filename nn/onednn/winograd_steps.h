@@ -14,6 +14,9 @@ namespace lockstep::onednn {
 std::optional<WinogradShape> winograd_shape(const ConvOp& conv, const MemoryDesc& source, const MemoryDesc& weights,
                                             const MemoryDesc& result);
 
+// Whether forward keeps the transformed weights from pass to pass, in memory of its own beside the program's.
+bool keeps_weights(const Compiler& compiler, const WinogradShape& shape);
+
 // Each adds one step of the op being compiled. The weight gradient goes to the arena.
 void add_winograd_forward(Compiler& compiler, const WinogradShape& shape, const ConvolutionOperands& operands,
                           const ConvolutionFinish& finish);

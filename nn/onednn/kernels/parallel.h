@@ -1,5 +1,5 @@
-// Splits a range over the OpenMP pool, at multiples of `grain`. The pieces depend on the number of threads, so `work` must treat
-// elements one by one.
+// Work on the OpenMP pool. parallel_ranges splits a range, at multiples of `grain`. The pieces depend on the number of threads, so
+// `work` must treat elements one by one.
 #pragma once
 
 #include <omp.h>
@@ -8,6 +8,19 @@
 #include <cstdint>
 
 namespace lockstep::onednn {
+
+// work() on each thread of the pool, in a team, which work-sharing loops in it share. Alone without a team: the runtime would
+// allocate one each time.
+template <typename Work>
+void on_all_threads(const Work& work) {
+    const int threads = omp_get_max_threads();
+    if (threads == 1) {
+        work();
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    work();
+}
 
 template <typename Work>  // work(begin, end)
 void parallel_ranges(int64_t count, int64_t smallest_piece, const Work& work, int64_t grain = 64) {

@@ -1,13 +1,15 @@
 // Each thread computes some of the pixels, of all images, in some of the output channels, tile by tile. A tile's sums are made in
 // rounds, over as many input channels as let the weights of two blocks of columns stay in the first-level cache while all the
-// tile's pixels, which stay in the second-level cache, pass by.
+// tile's pixels, which stay in the second-level cache, pass by. With a stride the pixels are brought together before.
 #include "nn/onednn/kernels/pointwise.h"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <array>
+#include <span>
 
+#include "nn/onednn/kernels/parallel.h"
 #include "nn/onednn/kernels/pointwise_tiles.h"
 
 namespace lockstep::onednn {
@@ -56,21 +58,27 @@ struct Tiling {
     int64_t pixels = 0;        // of a tile
 };
 
-Tiling tiling_of(const PointwiseShape& shape, int64_t pixels) {
+Tiling most_of(const PointwiseShape& shape) {
     constexpr int64_t kDepth = 384;
     constexpr int64_t kFloats = 24 << 10;  // of the source, a part of the smallest usual second-level cache
     constexpr int64_t kFewest = 48;
-    Tiling tiling;
-    tiling.depth_blocks = divide_up(shape.in_blocks, divide_up(shape.in_blocks * shape.block, kDepth));
-    const int64_t lines = shape.stride > 1 ? 2 : 1;  // that a pixel takes up in the cache, for what lies between comes along
-    const int64_t most = std::clamp(kFloats / lines / (tiling.depth_blocks * shape.block), kFewest, kMostPixels);
-    tiling.pixels = divide_up(pixels, divide_up(pixels, most));
-    return tiling;
+    const int64_t depth_blocks = divide_up(shape.in_blocks, divide_up(shape.in_blocks * shape.block, kDepth));
+    return {depth_blocks, std::clamp(kFloats / (depth_blocks * shape.block), kFewest, kMostPixels)};
+}
+
+Tiling tiling_of(const PointwiseShape& shape, int64_t pixels) {
+    const Tiling most = most_of(shape);
+    return {most.depth_blocks, divide_up(pixels, divide_up(pixels, most.pixels))};
+}
+
+int64_t gathered_floats(const PointwiseShape& shape) {
+    const Tiling most = most_of(shape);
+    return shape.stride == 1 ? 0 : most.depth_blocks * shape.block * most.pixels;
 }
 
 // Of a tile's pixels in both tensors, at their first block of channels, in floats.
 struct Places {
-    std::array<int64_t, kMostPixels> source, result;
+    std::array<int64_t, kMostPixels> source, gathered, result;
 };
 
 void find_places(const PointwiseShape& shape, Range pixels, Places& places) {
@@ -79,6 +87,7 @@ void find_places(const PointwiseShape& shape, Range pixels, Places& places) {
     for (size_t index = 0; index < static_cast<size_t>(pixels.count()); ++index) {
         places.source[index] =
             ((image * shape.in_blocks * shape.height + y * shape.stride) * shape.width + x * shape.stride) * shape.block;
+        places.gathered[index] = static_cast<int64_t>(index) * shape.block;
         places.result[index] = ((image * shape.out_blocks * height + y) * width + x) * shape.block;
         if (++x < width) continue;
         x = 0;
@@ -88,8 +97,17 @@ void find_places(const PointwiseShape& shape, Range pixels, Places& places) {
     }
 }
 
-void convolve_tile(const PointwiseShape& shape, const PointwiseForward& forward, int64_t depth_blocks, Range pixels,
-                   Range columns) {
+// A tile's pixels one behind the other, block of channels by block of channels.
+template <size_t kBlock>
+void gather(const float* source, int64_t plane, std::span<const int64_t> places, int64_t depth_blocks, float* to) {
+    for (int64_t depth = 0; depth < depth_blocks; ++depth, source += plane) {
+        for (const int64_t place : places) to = std::copy_n(source + place, kBlock, to);
+    }
+}
+
+// `gathered`: the thread's own memory, used with a stride.
+void convolve_tile(const PointwiseShape& shape, const PointwiseForward& forward, int64_t depth_blocks, Range pixels, Range columns,
+                   float* gathered) {
     const int64_t out_plane = shape.out_height() * shape.out_width() * shape.block;
     const int64_t plane = shape.height * shape.width * shape.block;
     Places places;
@@ -102,8 +120,8 @@ void convolve_tile(const PointwiseShape& shape, const PointwiseForward& forward,
         .block = shape.block,
         .pixels = pixels.count(),
         .column_blocks = columns.count(),
-        .left_stride = plane,
-        .left_places = places.source.data(),
+        .left_stride = shape.stride == 1 ? plane : pixels.count() * shape.block,
+        .left_places = shape.stride == 1 ? places.source.data() : places.gathered.data(),
         .right_stride = shape.in_blocks * weight_floats,
         .result = forward.result + columns.begin * out_plane,
         .result_stride = out_plane,
@@ -115,6 +133,11 @@ void convolve_tile(const PointwiseShape& shape, const PointwiseForward& forward,
     for (int64_t depth = 0; depth < shape.in_blocks; depth += depth_blocks) {
         product.depth_blocks = std::min(depth_blocks, shape.in_blocks - depth);
         product.left = forward.source + depth * plane;
+        if (shape.stride > 1) {
+            const auto gather_blocks = shape.block == 8 ? gather<8> : gather<16>;
+            gather_blocks(product.left, plane, std::span(places.source).first(product.pixels), product.depth_blocks, gathered);
+            product.left = gathered;
+        }
         product.right = forward.weights + (columns.begin * shape.in_blocks + depth) * weight_floats;
         product.onto = depth > 0;
         product.complete = depth + product.depth_blocks == shape.in_blocks;
@@ -126,21 +149,26 @@ void convolve_tile(const PointwiseShape& shape, const PointwiseForward& forward,
 
 bool pointwise_runs_here(int64_t block) { return (block == 8 || block == 16) && block <= pointwise::lane_count(); }
 
+size_t pointwise_forward_scratch(const PointwiseShape& shape, int threads) {
+    return static_cast<size_t>(threads * gathered_floats(shape));
+}
+
 void pointwise_forward(const PointwiseShape& shape, const PointwiseForward& forward) {
     const int threads = omp_get_max_threads();
     const Shares shares = shares_of(shape, threads);
-#pragma omp parallel num_threads(threads)
-    {
+    on_all_threads([&] {
         const int64_t thread = omp_get_thread_num();
         const Range pixels = part_of(pixels_of(shape), shares.pixel_parts, thread / shares.column_parts);
         const Range columns = part_of(shape.out_blocks, shares.column_parts, thread % shares.column_parts);
         if (pixels.count() > 0 && columns.count() > 0) {
             const Tiling tiling = tiling_of(shape, pixels.count());
+            float* const gathered = forward.scratch + thread * gathered_floats(shape);
             for (int64_t first = pixels.begin; first < pixels.end; first += tiling.pixels) {
-                convolve_tile(shape, forward, tiling.depth_blocks, {first, std::min(first + tiling.pixels, pixels.end)}, columns);
+                convolve_tile(shape, forward, tiling.depth_blocks, {first, std::min(first + tiling.pixels, pixels.end)}, columns,
+                              gathered);
             }
         }
-    }
+    });
 }
 
 }  // namespace lockstep::onednn

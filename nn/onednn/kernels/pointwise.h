@@ -21,6 +21,9 @@ struct PointwiseShape {
 // Whether this processor has the loops for blocks of this size.
 bool pointwise_runs_here(int64_t block);
 
+// Floats of scratch memory, 64-byte aligned, for `threads` threads; 0 without a stride.
+size_t pointwise_forward_scratch(const PointwiseShape& shape, int threads);
+
 // Tensors: source (images, in_blocks, height, width, block), result and addend (images, out_blocks, out_height, out_width, block),
 // weights (out_blocks, in_blocks, block of in, block of out), scale and bias (out_blocks * block). The result is none of the
 // others.
@@ -32,6 +35,7 @@ struct PointwiseForward {
     const float* addend = nullptr;  // null: none
     bool relu = false;              // on top
     float* result = nullptr;
+    float* scratch = nullptr;
 };
 void pointwise_forward(const PointwiseShape& shape, const PointwiseForward& forward);
 

@@ -3,8 +3,13 @@
 // convolution's by rounding: about 1e-6 to 1e-5 of a tensor's norm.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+
+#include "core/tensor.h"
 
 namespace lockstep::onednn {
 
@@ -23,8 +28,33 @@ struct WinogradShape {
 // Whether this processor has the loops for blocks of this size.
 bool winograd_runs_here(int64_t block);
 
-// Floats of scratch memory, 64-byte aligned, for `threads` threads.
-size_t winograd_forward_scratch(const WinogradShape& shape, int threads);
+// The transformed weights, kept from call to call of forward. Weights that have changed in between are noticed by their hash (two
+// of them agree by chance once in 2^64), so whoever changes them need not tell.
+class WinogradKept {
+public:
+    explicit WinogradKept(const WinogradShape& shape);
+
+    // Before each use by all threads of a parallel region together of are_others, which takes note of the weights; true: those kept
+    // are of others.
+    void begin_use() { changed_ = !std::exchange(known_, true); }
+    bool are_others(const float* weights);
+    float* points() const { return points_.f32().data(); }
+
+private:
+    static constexpr int64_t kPieces = 16;  // hashed one by one
+
+    size_t weight_floats_;
+    Buffer points_;
+    std::array<uint64_t, kPieces> hashes_{};
+    std::atomic<bool> changed_ = true;
+    bool known_ = false;
+};
+
+// Whether the weights' transform is a large part of a forward pass: with few pixels.
+bool winograd_should_keep(const WinogradShape& shape);
+
+// Floats of scratch memory, 64-byte aligned, for `threads` threads. `kept`: with a WinogradKept.
+size_t winograd_forward_scratch(const WinogradShape& shape, int threads, bool kept = false);
 size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads);
 size_t winograd_weight_gradient_scratch(const WinogradShape& shape, int threads);
 
@@ -39,6 +69,7 @@ struct WinogradForward {
     bool relu = false;              // on top
     float* result = nullptr;
     float* scratch = nullptr;
+    WinogradKept* kept = nullptr;  // null: the weights are transformed in scratch
 };
 void winograd_forward(const WinogradShape& shape, const WinogradForward& forward);
 

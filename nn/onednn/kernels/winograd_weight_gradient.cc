@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "nn/onednn/kernels/parallel.h"
 #include "nn/onednn/kernels/winograd_grids.h"
 
 namespace lockstep::onednn {
@@ -232,10 +233,8 @@ size_t winograd_weight_gradient_scratch(const WinogradShape& shape, int threads)
 }
 
 void winograd_weight_gradient(const WinogradShape& shape, const WinogradWeightGradient& backward) {
-    const int threads = omp_get_max_threads();
-    const Work work(shape, backward, threads);
-#pragma omp parallel num_threads(threads)
-    {
+    const Work work(shape, backward, omp_get_max_threads());
+    on_all_threads([&] {
         if (work.rounds.shares == 1) {
             for_each_round(work, 0, 0, [&](const Round& round) { do_round_together(work, round); });
         } else {
@@ -246,7 +245,7 @@ void winograd_weight_gradient(const WinogradShape& shape, const WinogradWeightGr
             add_up_shares(work);
         }
         write_gradients(work);
-    }
+    });
 }
 
 }  // namespace lockstep::onednn

@@ -39,6 +39,7 @@ std::vector<PointwiseCase> cases() {
         {"RoundsAndTiles", {.images = 1, .in_blocks = 49, .out_blocks = 2, .height = 17, .width = 13}},
         {"StrideTwo", {.images = 2, .in_blocks = 3, .out_blocks = 4, .height = 14, .width = 10, .stride = 2}},
         {"StrideTwoOdd", {.images = 3, .in_blocks = 2, .out_blocks = 2, .height = 9, .width = 5, .stride = 2}},
+        {"StrideTwoRoundsAndTiles", {.images = 1, .in_blocks = 50, .out_blocks = 2, .height = 25, .width = 26, .stride = 2}},
         {"StrideThree", {.images = 1, .in_blocks = 1, .out_blocks = 1, .height = 8, .width = 7, .stride = 3}},
     };
 }
@@ -98,6 +99,9 @@ protected:
         call.source = source.data();
         call.weights = weights.data();
         call.result = result.data();
+        std::vector<float> scratch(pointwise_forward_scratch(shape, omp_get_max_threads()),
+                                   std::numeric_limits<float>::quiet_NaN());
+        call.scratch = scratch.data();
         pointwise_forward(shape, call);
         return result;
     }

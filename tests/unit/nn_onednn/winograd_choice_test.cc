@@ -101,6 +101,27 @@ TEST_F(WinogradChoice, InEvaluationItDoesWhatFollowsTheConvolution) {
     EXPECT_LE(relative_error(actual, expected), 1e-4);
 }
 
+TEST_F(WinogradChoice, WithFewPixelsEvaluationKeepsTransformedWeightsAndTrainingDoesNotTakeIt) {
+    const Graph graph = around(32, {.channels = 3, .height = 11, .width = 12}, {conv_3x3(32)});
+    TestNetwork fast(graph, onednn(1, 2)), slow(graph, {.batch = 1});
+    EXPECT_EQ(winograd_steps(fast.training()), kNone);
+    const auto fast_executor = fast.compile(1, Phase::evaluation), slow_executor = slow.compile(1, Phase::evaluation);
+    EXPECT_EQ(winograd_steps(*fast_executor), std::multiset<std::string>{"convolution"});
+    EXPECT_TRUE(fast.backend().convolutions().codes.contains("forward with kept weights 32x11x12 to 32 kernel 3 pad 1 batch 1"));
+    const TestBatch images = random_batch(graph, 1, 4);
+    for (const float factor : {1.0F, -0.5F}) {
+        std::vector<float> weights = slow.value("middle0.weight");
+        for (float& weight : weights) weight *= factor;
+        fast.set_value("middle0.weight", weights);
+        slow.set_value("middle0.weight", weights);
+        fast_executor->forward(images.input());
+        slow_executor->forward(images.input());
+        const std::vector<float> actual(fast_executor->logits().begin(), fast_executor->logits().end());
+        const std::vector<float> expected(slow_executor->logits().begin(), slow_executor->logits().end());
+        EXPECT_LE(relative_error(actual, expected), 1e-4);
+    }
+}
+
 TEST_F(WinogradChoice, ExactAndOffForbidIt) {
     const Graph wide = around(64, {.channels = 3, .height = 16, .width = 16}, {conv_3x3(64)});
     TestNetworkOptions options = onednn();

@@ -98,14 +98,15 @@ protected:
 
     static std::vector<float> rounded(const std::vector<double>& values) { return {values.begin(), values.end()}; }
 
-    std::vector<float> forward(bool relu) {
+    std::vector<float> forward(bool relu, WinogradKept* kept = nullptr) {
         std::vector<float> result(gradient.size());
         winograd_forward(shape, {.source = source.data(),
                                  .weights = weights.data(),
                                  .bias = relu ? bias.data() : nullptr,
                                  .relu = relu,
                                  .result = result.data(),
-                                 .scratch = scratch});
+                                 .scratch = scratch,
+                                 .kept = kept});
         return result;
     }
     std::vector<float> source_gradient() {
@@ -163,6 +164,21 @@ TEST_P(Winograd, ForwardFinishesItsSums) {
         const size_t channel = place / plane % static_cast<size_t>(shape.out_blocks) * 8 + place % 8;
         const float expected = std::max(0.0F, sums[place] * scale[channel] + bias[channel] + addend[place]);
         ASSERT_NEAR(result[place], expected, 1e-6 * (std::abs(sums[place] * scale[channel]) + 4.0)) << place;  // fused or not
+    }
+}
+
+TEST_P(Winograd, KeptWeightsFollowEveryChange) {
+    WinogradKept kept(shape);
+    for (const int threads : {1, 2, 3}) {
+        omp_set_num_threads(threads);
+        for (const size_t place : {size_t{0}, weights.size() / 2, weights.size() - 1}) {
+            weights[place] += 1.0F;
+            const std::vector<float> expected = forward(true);
+            for (const char* when : {"after a change", "again"}) {
+                const std::vector<float> actual = forward(true, &kept);
+                EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0) << when << ", " << place;
+            }
+        }
     }
 }
 
