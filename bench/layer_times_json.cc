@@ -55,6 +55,7 @@ Json memory_of(const LayerTimes& times) {
     return {{"workspace_bytes", times.memory.activation_bytes},
             {"workspace_bytes_unshared", times.memory.activation_bytes_unshared},
             {"largest_scratchpad_bytes", times.memory.scratch_bytes},
+            {"kept_bytes", times.memory.kept_bytes},
             {"parameter_bytes", times.parameter_bytes},
             {"peak_resident_bytes", times.peak_resident_bytes},
             {"buffers", buffers}};

@@ -118,10 +118,13 @@ std::string memory_text(const LayerTimes& times) {
         text += fmt::format("{:>12.3f} {:>12.3f}  {}: {} .. {}; {}\n", mib(buffer.bytes), mib(buffer.offset), buffer.name,
                             step_text(times, buffer.first_step), step_text(times, buffer.last_step), shared_with(times, buffer));
     }
-    const size_t planned = times.memory.activation_bytes + times.parameter_bytes;
+    const size_t planned = times.memory.activation_bytes + times.memory.kept_bytes + times.parameter_bytes;
     text += fmt::format("workspace {:.1f} MiB (one place per buffer: {:.1f}); of it the largest scratchpad {:.1f} MiB\n",
                         mib(times.memory.activation_bytes), mib(times.memory.activation_bytes_unshared),
                         mib(times.memory.scratch_bytes));
+    if (times.memory.kept_bytes > 0) {
+        text += fmt::format("transformed weights, kept from pass to pass {:.1f} MiB\n", mib(times.memory.kept_bytes));
+    }
     text += fmt::format("parameters, gradients and optimizer state {:.1f} MiB\n", mib(times.parameter_bytes));
     text += fmt::format("planned {:.1f} MiB, peak resident {:.1f} MiB (with program, libraries and images)\n", mib(planned),
                         mib(times.peak_resident_bytes));

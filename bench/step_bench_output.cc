@@ -58,6 +58,7 @@ std::string to_json(const StepBenchResult& result) {
               {"activation_bytes", memory.activation_bytes},
               {"activation_bytes_unshared", memory.activation_bytes_unshared},
               {"scratch_bytes", memory.scratch_bytes},
+              {"kept_bytes", memory.kept_bytes},
               {"parameter_bytes", result.parameter_bytes},
               {"peak_resident_bytes", result.peak_resident_bytes},
               {"machine", json_of(machine_facts())}};

@@ -56,11 +56,11 @@ bool read_drill(std::string_view text, Drill& drill) {
     if (first == std::string_view::npos) return false;
     drill.kind = text.substr(0, first);
     const std::string_view rest = text.substr(first + 1);
-    if (drill.kind == "clock") return read_number(rest, drill.clock_skew_s) && std::isfinite(drill.clock_skew_s);
+    if (drill.kind == "clock") return read_number(rest, drill.clock_skew_s) && std::abs(drill.clock_skew_s) <= 1e9;
     if (drill.kind != "nan" && drill.kind != "flip") return false;
     const size_t second = rest.find(':');
     return second != std::string_view::npos && read_number(rest.substr(0, second), drill.rank) &&
-           read_number(rest.substr(second + 1), drill.step) && drill.rank >= 0 && drill.step >= 0;
+           read_number(rest.substr(second + 1), drill.step) && drill.rank >= 0 && drill.step >= 1;
 }
 
 // None: nothing is asked for.
@@ -69,8 +69,9 @@ std::optional<Drill> drill_of_environment() {
     if (variable == nullptr || *variable == '\0') return std::nullopt;
     Drill drill;
     if (read_drill(variable, drill)) return drill;
-    throw ConfigError(
-        fmt::format("LOCKSTEP_DRILL: found \"{}\"; allowed: nan:RANK:STEP, flip:RANK:STEP or clock:SECONDS", variable));
+    throw ConfigError(fmt::format(
+        "LOCKSTEP_DRILL: found \"{}\"; allowed: nan:RANK:STEP, flip:RANK:STEP with steps from 1, or clock:SECONDS up to 1e9",
+        variable));
 }
 
 }  // namespace
@@ -82,7 +83,10 @@ void skew_clock_from_environment() {
 
 std::unique_ptr<StepObserver> drill_from_environment(const World& world) {
     const std::optional<Drill> drill = drill_of_environment();
-    if (!drill || drill->kind == "clock" || drill->rank != world.rank) return nullptr;
+    if (!drill || drill->kind == "clock") return nullptr;
+    if (drill->rank >= world.size)
+        throw ConfigError(fmt::format("LOCKSTEP_DRILL: found rank {}; allowed: 0 to {}", drill->rank, world.size - 1));
+    if (drill->rank != world.rank) return nullptr;
     return std::make_unique<Spoiler>(drill->kind == "flip", drill->step);
 }
 

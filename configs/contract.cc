@@ -57,6 +57,11 @@ private:
         if (!train.is_given()) {
             fail("data.train.path", "found nothing; allowed: a folder, file or shard pattern, or data.train.source: synthetic");
         }
+        const int64_t classes = experiment_.model.num_classes;
+        if (train.source == "synthetic_jpeg" && classes > 0 && classes < 10) {
+            fail("model.num_classes",
+                 fmt::format("found {}, but synthetic_jpeg draws ten classes; allowed: 10 or more, or auto", classes));
+        }
     }
 
     // Sums inside the compute library depend on its threads, and `auto` would give each world its own number; so do sums by what a

@@ -1,5 +1,6 @@
 #include "core/text.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,7 +27,17 @@ size_t sequence_length(std::string_view bytes) {
     return length;
 }
 
-bool is_control(char letter) { return static_cast<uint8_t>(letter) < 0x20 || letter == 0x7F; }
+// Control characters, and what moves or ends a line on a screen all the same: U+0080 to U+009F, the separators and marks of
+// direction of U+2028 to U+202E and U+2066 to U+2069.
+bool is_control(std::string_view sequence) {
+    const auto first = static_cast<uint8_t>(sequence.front());
+    if (sequence.size() == 1) return first < 0x20 || first == 0x7F;
+    const auto second = static_cast<uint8_t>(sequence[1]);
+    if (sequence.size() == 2) return first == 0xC2 && second < 0xA0;
+    const auto third = static_cast<uint8_t>(sequence[2]);
+    if (sequence.size() != 3 || first != 0xE2) return false;
+    return (second == 0x80 && third >= 0xA8 && third <= 0xAE) || (second == 0x81 && third >= 0xA6 && third <= 0xA9);
+}
 
 }  // namespace
 
@@ -34,13 +45,13 @@ std::string printable(std::string_view bytes) {
     std::string text;
     while (!bytes.empty()) {
         const size_t length = sequence_length(bytes);
-        if (length == 0 || is_control(bytes.front())) {
-            text += fmt::format("\\x{:02X}", static_cast<uint8_t>(bytes.front()));
-            bytes.remove_prefix(1);
+        const std::string_view sequence = bytes.substr(0, std::max<size_t>(length, 1));
+        if (length == 0 || is_control(sequence)) {
+            for (const char byte : sequence) text += fmt::format("\\x{:02X}", static_cast<uint8_t>(byte));
         } else {
-            text += bytes.substr(0, length);
-            bytes.remove_prefix(length);
+            text += sequence;
         }
+        bytes.remove_prefix(sequence.size());
     }
     return text;
 }

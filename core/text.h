@@ -8,7 +8,7 @@
 namespace lockstep {
 
 // `bytes` with each control character and each byte that is not part of well-formed UTF-8 (RFC 3629) written as \xE9. What is
-// printable already stays as it is, so a second pass changes nothing.
+// printable already stays as it is, so a second pass changes nothing. Line separators and marks of direction count as control.
 // For names from foreign file systems and archives, before they go into files and onto screens that hold text.
 std::string printable(std::string_view bytes);
 

@@ -100,7 +100,8 @@ private:
             address =
                 options_.this_machine_only() ? "127.0.0.1" : local_address_towards(options_.endpoint_host, options_.endpoint_port);
         link_ = std::make_unique<AgentLink>(
-            AgentLinkOptions{.host = options_.endpoint_host,
+            // Every loopback address is this machine; the store listens on one.
+            AgentLinkOptions{.host = is_loopback_name(options_.endpoint_host) ? "127.0.0.1" : options_.endpoint_host,
                              .port = options_.endpoint_port,
                              .port_option = options_.port_option,
                              .hosting = options_.hosting,

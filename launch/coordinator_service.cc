@@ -70,8 +70,11 @@ void CoordinatorService::hear_next_event() {
     const int64_t number = next_event_++;
     const std::optional<AgentEvent> event = decode_event(bytes);
     if (!event) return;
-    if (event->kind == AgentEvent::Kind::joined) warn_of_clock(event->facts);
-    coordinator_.hear(*event, number, awake_ns());
+    const int64_t asleep_before_ns = asleep_ns_;
+    const int64_t heard_ns = awake_ns();
+    // What lay here while this process was stopped tells an old time.
+    if (event->kind == AgentEvent::Kind::joined && asleep_ns_ == asleep_before_ns) warn_of_clock(event->facts);
+    coordinator_.hear(*event, number, heard_ns);
 }
 
 void CoordinatorService::look_for_beats() {

@@ -67,6 +67,7 @@ struct MemoryUse {
     size_t activation_bytes = 0;           // planned by lifetime
     size_t activation_bytes_unshared = 0;  // what one buffer per tensor would need
     size_t scratch_bytes = 0;
+    size_t kept_bytes = 0;    // beside these: weights in another form, kept from pass to pass in evaluation
     int reorders = 0;         // layout conversions of activations and their gradients in one step
     int weight_reorders = 0;  // copies of weights in another layout or type in one step
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -271,7 +272,7 @@ void TrainLoop::finish_step(const StepControl& mine, const StepControl& total) {
 
 // Metrics carry the number of the last step made, counted from 0; `epoch` counts whole epochs as 1, 2, ...
 void TrainLoop::write_training_metrics() {
-    const double images = std::max(1.0, static_cast<double>(interval_.images));
+    const auto images = static_cast<double>(interval_.images);  // 0, so that nothing is a number, where every step was passed over
     const double loss = interval_.loss_sum / images;
     const double top1 = static_cast<double>(interval_.correct) / images;
     const double seconds = std::max(1e-9, 1e-9 * static_cast<double>(interval_step_ns_));
@@ -284,7 +285,7 @@ void TrainLoop::write_training_metrics() {
                                 {"train.top1", top1},
                                 {"lr", learning_rate},
                                 {"images_per_s", rate_images_per_s},
-                                {"grad_norm", gradient_norm_}}};
+                                {"grad_norm", interval_.images > 0 ? gradient_norm_ : std::numeric_limits<double>::quiet_NaN()}}};
     // Of this rank since the last line; nothing where the backend does not count.
     if (const CommunicatorUsage usage = parts_.communicator.take_usage(); usage.sent_bytes > 0) {
         line.values.emplace_back("comm.sent_bytes", static_cast<double>(usage.sent_bytes));

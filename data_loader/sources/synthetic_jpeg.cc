@@ -40,8 +40,10 @@ public:
         constexpr int64_t classes = std::ssize(kShapeNames);
         class_total_ = options.num_classes > 0 ? options.num_classes : classes;
         if (class_total_ < classes || options.synthetic_size < 1) {
-            throw ConfigError(fmt::format("synthetic_jpeg data: {} images of {} classes are impossible; there are {} classes",
-                                          options.synthetic_size, class_total_, classes));
+            throw ConfigError(
+                fmt::format("synthetic_jpeg data: {} images of {} classes are impossible; it draws {} classes: set as many, or "
+                            "more (model.num_classes)",
+                            options.synthetic_size, class_total_, classes));
         }
         if (names_.empty() && class_total_ == classes) names_.assign(kShapeNames.begin(), kShapeNames.end());
         draw();

@@ -112,6 +112,7 @@ MemoryUse OnednnExecutor::memory() const {
     return {.activation_bytes = plan.total_bytes,
             .activation_bytes_unshared = plan.unshared_bytes,
             .scratch_bytes = compiled_.scratch_bytes,
+            .kept_bytes = compiled_.program->kept_bytes(),
             .reorders = compiled_.reorders,
             .weight_reorders = compiled_.weight_reorders};
 }

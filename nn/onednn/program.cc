@@ -78,6 +78,12 @@ std::vector<PlannedBuffer> Program::planned_buffers() const {
     return buffers;
 }
 
+size_t Program::kept_bytes() const {
+    size_t bytes = 0;
+    for (const PlacedStep& placed : forward_) bytes += placed.step->kept_bytes();
+    return bytes;
+}
+
 void Program::bind(std::byte* workspace) {
     for (Binding& binding : bindings_) {
         binding.memory.set_data_handle(workspace + plan_.offsets[static_cast<size_t>(binding.buffer)]);

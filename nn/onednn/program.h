@@ -38,6 +38,7 @@ public:
     virtual ~Step() = default;
     virtual void run(const RunContext& context) = 0;
     virtual std::string_view name() const { return "own kernel"; }  // what it does, for people
+    virtual size_t kept_bytes() const { return 0; }                 // of memory of its own
 };
 
 using Arguments = std::vector<std::pair<int, Value>>;  // DNNL_ARG_... -> value
@@ -91,6 +92,7 @@ public:
     std::vector<PlacedStep>& backward() { return backward_; }
     const MemoryPlan& memory_plan() const { return plan_; }
     std::vector<PlannedBuffer> planned_buffers() const;  // those that any step uses
+    size_t kept_bytes() const;                           // of forward, outside the block
 
 private:
     struct Binding {

@@ -27,6 +27,7 @@ public:
                                   .kept = kept_.get()});
     }
     std::string_view name() const override { return "convolution"; }
+    size_t kept_bytes() const override { return kept_ ? kept_->byte_count() : 0; }
 
 private:
     WinogradShape shape_;

@@ -328,6 +328,9 @@ TEST_F(ResumeTest, StepsThatArePassedOverAreToldOnceAndCountedAtEachEvaluation) 
     EXPECT_TRUE(outcome.says("warning: 3 steps passed over so far, up to step 5")) << outcome.output;
     EXPECT_TRUE(outcome.says("warning: 13 steps passed over so far, up to step 15")) << outcome.output;
     EXPECT_EQ(count(outcome.output, "passed over"), 4) << outcome.output;
+    const std::string lines = read_file(run_dir() + "/metrics.jsonl");
+    EXPECT_EQ(count(lines, "\"train.loss\":null"), 13) << "no loss is known, and it is not 0: " << lines;
+    EXPECT_EQ(count(lines, "\"grad_norm\":null"), 13) << lines;
 }
 
 TEST_F(ResumeTest, ADivergingRunStopsEverywhereAndNamesStepAndTensor) {

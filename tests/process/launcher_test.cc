@@ -183,6 +183,25 @@ TEST_F(LauncherTest, OneProcessMissingOrTwoWithOneRankEndWithinTheLimit) {
     expect_failures(std::move(doubled), "rank 1");
 }
 
+TEST_F(LauncherTest, EveryLoopbackAddressIsAMeetingPlace) {
+    for (const char* host : {"127.0.0.2", "[::1]"}) {
+        const std::string endpoint = fmt::format("{}:{}", host, free_port());
+        const std::string name = host[0] == '[' ? "six" : "four";
+        const auto start = [&] {
+            std::vector<std::string> command = job(1, {"train.duration=5it", "lr.warmup=0it"}, name);
+            command.insert(command.begin() + 2, {"--nnodes", "2", "--rdzv-endpoint", endpoint});
+            return std::make_unique<Program>(command, test_environment());
+        };
+        const auto first = start();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // alone it waits
+        const auto second = start();
+        for (Program* each : {first.get(), second.get()}) {
+            const Outcome outcome = each->wait(30.0);
+            EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        }
+    }
+}
+
 TEST_F(LauncherTest, UnequalWorldSizesEndAllRanksAtOnceAndAreNamed) {
     const std::string port = free_port();
     const auto start = [&](const std::string& rank, const std::string& size) {

@@ -140,7 +140,9 @@ void convolve(const Convolution& conv, const Operands& operands) {
 int64_t weight_point_floats(const Convolution& conv) { return pieces_of(conv, 1).weight_floats(); }
 
 size_t scratch_floats(const Convolution& conv, int threads, bool kept) {
-    const int64_t own = threads * pieces_of(conv, threads).thread_floats();
+    // Fewer threads may share out the work otherwise and need more.
+    int64_t own = 0;
+    for (int count = 1; count <= threads; ++count) own = std::max(own, count * pieces_of(conv, count).thread_floats());
     return static_cast<size_t>(own + (kept ? 0 : weight_point_floats(conv)));
 }
 

@@ -39,6 +39,7 @@ public:
     void begin_use() { changed_ = !std::exchange(known_, true); }
     bool are_others(const float* weights);
     float* points() const { return points_.f32().data(); }
+    size_t byte_count() const { return points_.bytes().size(); }
 
 private:
     static constexpr int64_t kPieces = 16;  // hashed one by one
@@ -53,7 +54,7 @@ private:
 // Whether the weights' transform is a large part of a forward pass: with few pixels.
 bool winograd_should_keep(const WinogradShape& shape);
 
-// Floats of scratch memory, 64-byte aligned, for `threads` threads. `kept`: with a WinogradKept.
+// Floats of scratch memory, 64-byte aligned, for up to `threads` threads. `kept`: with a WinogradKept.
 size_t winograd_forward_scratch(const WinogradShape& shape, int threads, bool kept = false);
 size_t winograd_source_gradient_scratch(const WinogradShape& shape, int threads);
 size_t winograd_weight_gradient_scratch(const WinogradShape& shape, int threads);

@@ -67,6 +67,8 @@ TEST_F(ConfigTest, ThePipelinesLastSizeMustBeTheModels) {
 
 TEST_F(ConfigTest, TheFolderHasANameAndImagesAreGreyOrColoured) {
     EXPECT_THAT(error_of(kMinimal, {"run.dir="}), HasSubstr("run.dir: found nothing"));
+    EXPECT_THAT(error_of(kMinimal, {"data.train.source=synthetic_jpeg", "model.num_classes=5"}),
+                HasSubstr("model.num_classes: found 5, but synthetic_jpeg draws ten classes"));
     EXPECT_THAT(error_of(kMinimal + "model: {channels: 2}\n"), HasSubstr("found 2; allowed: 3, or 1 for grey"));
 }
 

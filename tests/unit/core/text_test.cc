@@ -22,6 +22,17 @@ TEST(Printable, ControlCharactersAndForeignBytesAreSpelledOut) {
     EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
 }
 
+TEST(Printable, WhatMovesTheCursorOrTurnsTheLineIsSpelledOut) {
+    EXPECT_EQ(printable("\xc2\x9b"
+                        "31m"),
+              "\\xC2\\x9B31m");
+    EXPECT_EQ(printable("\xc2\x85\xc2\xa0"), "\\xC2\\x85\xc2\xa0") << "a space that does not break stays";
+    EXPECT_EQ(printable("a\xe2\x80\xa8"
+                        "b\xe2\x80\xae\xe2\x81\xa9"),
+              "a\\xE2\\x80\\xA8b\\xE2\\x80\\xAE\\xE2\\x81\\xA9");
+    EXPECT_EQ(printable("\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5"), "\xe2\x80\xa7\xe2\x80\xaf\xe2\x81\xa5");
+}
+
 TEST(Printable, AnErrorIsOneLineWhateverNamesItHolds) {
     EXPECT_STREQ(DataError("a\nb.jpg: not an image").what(), "a\\x0Ab.jpg: not an image");
 }

@@ -107,6 +107,8 @@ TEST_F(WinogradChoice, WithFewPixelsEvaluationKeepsTransformedWeightsAndTraining
     EXPECT_EQ(winograd_steps(fast.training()), kNone);
     const auto fast_executor = fast.compile(1, Phase::evaluation), slow_executor = slow.compile(1, Phase::evaluation);
     EXPECT_EQ(winograd_steps(*fast_executor), std::multiset<std::string>{"convolution"});
+    EXPECT_GE(fast_executor->memory().kept_bytes, 36U * 32 * 32 * sizeof(float)) << "36 points of each pair of channels";
+    EXPECT_EQ(fast.training().memory().kept_bytes, 0U);
     EXPECT_TRUE(fast.backend().convolutions().codes.contains("forward with kept weights 32x11x12 to 32 kernel 3 pad 1 batch 1"));
     const TestBatch images = random_batch(graph, 1, 4);
     for (const float factor : {1.0F, -0.5F}) {
