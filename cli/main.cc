@@ -89,7 +89,11 @@ int run_main(int argc, char** argv) {
         const auto commands = reached_commands(app);
         const std::vector<std::string> words(argv + 1, argv + argc);
         const bool is_answer = error.get_exit_code() == 0;  // --help, --version
-        if (is_answer && (error.get_name() != "CallForHelp" || stray_word(commands, words).empty())) return app.exit(error);
+        if (is_answer && (error.get_name() != "CallForHelp" || stray_word(commands, words).empty())) {
+            const int code = app.exit(error);
+            finish_output();
+            return code;
+        }
         throw lockstep::ConfigError(
             fmt::format("command line: {}; see {} --help", describe(error, commands, words), command_path(commands)));
     }

@@ -11,6 +11,7 @@
 #include "cli/drill.h"
 #include "cli/job.h"
 #include "configs/experiment.h"
+#include "launch/world_from_environment.h"
 #include "trainer/run_training.h"
 
 namespace lockstep::cli {
@@ -27,8 +28,12 @@ int train(const TrainArguments& arguments) {
     return run_job(experiment, [&](const World& world, Store& store) {
         const std::string command = fmt::format("lockstep train {} {}", arguments.config, fmt::join(arguments.overrides, " "));
         const std::unique_ptr<StepObserver> drill = drill_from_environment(world);
-        return static_cast<int>(
-            run_training({.experiment = experiment, .world = world, .store = store, .command = command, .observer = drill.get()}));
+        return static_cast<int>(run_training({.experiment = experiment,
+                                              .world = world,
+                                              .store = store,
+                                              .command = command,
+                                              .again = is_later_start(process_environment()),
+                                              .observer = drill.get()}));
     });
 }
 

@@ -45,4 +45,10 @@ int64_t Deadline::remaining_ms() const {
     return std::clamp<int64_t>(left_ms, 0, std::numeric_limits<int32_t>::max());
 }
 
+int64_t AwakeClock::read(int64_t now) {
+    left_out_ns_ += std::max<int64_t>(now - last_ns_ - longest_gap_ns_, 0);
+    last_ns_ = now;
+    return now - left_out_ns_;
+}
+
 }  // namespace lockstep

@@ -26,4 +26,20 @@ private:
     int64_t at_ns_;
 };
 
+// Time in which this process could see what its peers do: by it their silence is judged. A gap between two readings longer than
+// `longest_gap_ns` was an absence of this process itself (stopped, starved, its machine suspended, perhaps with the whole job) and
+// counts for that much only; so read it several times in that time. Monotonic; begins at `start_ns`. One thread at a time.
+class AwakeClock {
+public:
+    explicit AwakeClock(int64_t longest_gap_ns, int64_t start_ns = now_ns())
+        : longest_gap_ns_(longest_gap_ns), last_ns_(start_ns) {}
+    int64_t read(int64_t now = now_ns());
+    int64_t left_out_ns() const { return left_out_ns_; }  // so far
+
+private:
+    int64_t longest_gap_ns_;
+    int64_t last_ns_;
+    int64_t left_out_ns_ = 0;
+};
+
 }  // namespace lockstep

@@ -20,6 +20,7 @@ namespace {
 constexpr int kMaxImagesPerClaim = 8;
 constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kLookEveryMs = 50;               // while a batch is late
+constexpr int64_t kLongestLookMs = 1000;           // between two looks: then the process was absent
 constexpr int64_t kWorthAWorkerNs = 1 * kNsPerMs;  // shorter waits are the scheduler's
 constexpr int kMaxWarnings = 5;
 
@@ -132,12 +133,13 @@ std::optional<Batch> BatchRing::next() {
 
 // Bounded by lack of progress: while any image gets finished there is hope.
 void BatchRing::wait_for_head(std::unique_lock<std::mutex>& lock) {
-    const int64_t begin_ns = now_ns();
+    AwakeClock awake(std::min(kLongestLookMs, options_.timeout_ms / 4) * kNsPerMs);
+    const int64_t begin_ns = awake.read();
     int64_t finished = finished_images_, progress_ns = begin_ns, warn_after_ns = options_.slow_after_ms * kNsPerMs;
     while (!head_ready()) {
         ready_.wait_for(lock, std::chrono::milliseconds(kLookEveryMs));
         if (head_ready()) return;
-        const int64_t now = now_ns();
+        const int64_t now = awake.read();
         if (const int64_t finished_now = finished_images_; finished_now != finished) {
             finished = finished_now;
             progress_ns = now;
@@ -151,7 +153,7 @@ void BatchRing::wait_for_head(std::unique_lock<std::mutex>& lock) {
         if (now - progress_ns >= options_.timeout_ms * kNsPerMs) {
             failure_ = std::make_exception_ptr(DataError(
                 fmt::format("no image was finished for {:.1f} s: {}; the storage does not answer, mend it or raise data.timeout",
-                            seconds(now - progress_ns), what_is_read(now))));
+                            seconds(now - progress_ns), what_is_read(now_ns()))));
             return;
         }
         if (now - begin_ns < warn_after_ns) continue;
@@ -159,7 +161,7 @@ void BatchRing::wait_for_head(std::unique_lock<std::mutex>& lock) {
         warn_after_ns = INT64_MAX;
         if (++warnings_given_ > kMaxWarnings) continue;
         log::warn_here("a step waits for data since {:.1f} s: {}; slow storage, or too few loader threads (data.workers){}",
-                       seconds(now - begin_ns), what_is_read(now),
+                       seconds(now - begin_ns), what_is_read(now_ns()),
                        warnings_given_ == kMaxWarnings ? "; no more of these warnings" : "");
     }
 }

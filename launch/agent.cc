@@ -85,20 +85,27 @@ private:
 
     bool is_elastic() const { return options_.min_nodes != options_.max_nodes; }
 
-    // Two pipes and two logs per rank, clients of the store, and what is open for a moment at a start.
+    // Two pipes and two logs per rank, clients of the store (each rank, and each launcher three times), and what is open for a
+    // moment at a start.
     void make_room() const {
         const auto here = static_cast<size_t>(options_.nproc_per_node);
-        const size_t clients = options_.hosting == Hosting::never ? 0 : here * static_cast<size_t>(options_.max_nodes);
+        const size_t clients = options_.hosting == Hosting::never ? 0 : (here + 3) * static_cast<size_t>(options_.max_nodes);
         reserve_open_files((options_.log_dir.empty() ? 2 : 4) * here + clients + kSpareFiles,
                            fmt::format("a launcher of {} ranks", options_.nproc_per_node));
+    }
+
+    // A node that serves the run may reach itself by a loopback address (127.0.1.1 in /etc/hosts), which the others could not use.
+    std::string address_for_other_nodes() const {
+        World place{.node_count = options_.max_nodes};
+        place.store_host = options_.endpoint_host;
+        place.store_port = options_.endpoint_port;
+        return local_addresses(place, "").front();
     }
 
     void join() {
         const std::string run_id = options_.run_id.empty() ? (options_.max_nodes == 1 ? made_up_id_ : "none") : options_.run_id;
         std::string address = options_.local_addr;
-        if (address.empty())
-            address =
-                options_.this_machine_only() ? "127.0.0.1" : local_address_towards(options_.endpoint_host, options_.endpoint_port);
+        if (address.empty()) address = options_.this_machine_only() ? "127.0.0.1" : address_for_other_nodes();
         link_ = std::make_unique<AgentLink>(
             // Every loopback address is this machine; the store listens on one.
             AgentLinkOptions{.host = is_loopback_name(options_.endpoint_host) ? "127.0.0.1" : options_.endpoint_host,
@@ -139,9 +146,7 @@ private:
         poll(watched.data(), watched.size(), static_cast<int>(std::max<int64_t>(timeout_ns, 0) / 1'000'000 + 1));
         for (Screen* screen : screens()) screen->flush();
         if (group_) group_->forward_output();
-        if (const auto stranger = link_->news_of_strangers()) {
-            say(fmt::format("a stranger was turned away ({}); further ones are not told", *stranger));
-        }
+        for (const std::string& note : link_->take_notes()) say(note);
     }
 
     std::array<Screen*, 2> screens() { return {&plans_.output_screen(), &plans_.error_screen()}; }
@@ -244,6 +249,10 @@ private:
             case Decision::Kind::refuse:
                 if (decision.agent == link_->number()) leave_with(decision.code, decision.lines);
                 return;
+            case Decision::Kind::call_back:
+                if (decision.agent != link_->number()) return;
+                group_.reset();
+                return link_->join_again();
             case Decision::Kind::finish:
                 return leave_with(decision.code, link_->is_host() ? decision.lines : summary_of(decision));
             case Decision::Kind::note:
@@ -269,8 +278,7 @@ private:
     void start_round(const Decision& decision) {
         const auto mine = std::ranges::find(decision.members, identity_, &RoundMember::identity);
         if (mine == decision.members.end()) {
-            if (group_) link_->join_again();  // this agent was thought lost
-            group_.reset();
+            group_.reset();  // this agent was thought lost
             return;
         }
         restarts_ = decision.restart_count;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int64_t kAttemptMs = 1000;   // one try to join
 constexpr int64_t kPauseMs = 200;      // between two tries
+constexpr int64_t kQuietMs = 5'000;    // without success: then it says that it still tries
 constexpr int64_t kRequestMs = 5'000;  // for the store's answer
 constexpr int64_t kFollowMs = 1000;    // one wait for a decision
 
@@ -84,12 +86,26 @@ bool AgentLink::wait_until_sent(int64_t timeout_ms) {
     return changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return (outgoing_.empty() && !sending_) || end_; });
 }
 
-std::optional<std::string> AgentLink::news_of_strangers() {
-    if (!is_host_ || told_strangers_) return std::nullopt;
+std::vector<std::string> AgentLink::take_notes() {
+    look_for_strangers();
+    const std::lock_guard lock(mutex_);
+    return std::exchange(notes_, {});
+}
+
+void AgentLink::look_for_strangers() {
+    if (!is_host_ || told_strangers_) return;
     const StoreStrangers strangers = server_->strangers();
-    if (strangers.count == 0) return std::nullopt;
+    if (strangers.count == 0) return;
     told_strangers_ = true;
-    return strangers.first;
+    tell(fmt::format("a stranger was turned away ({}); further ones are not told", strangers.first));
+}
+
+void AgentLink::tell(std::string note) {
+    {
+        const std::lock_guard lock(mutex_);
+        notes_.push_back(std::move(note));
+    }
+    signal_ready();
 }
 
 void AgentLink::signal_ready() {
@@ -127,9 +143,15 @@ void AgentLink::guard(void (AgentLink::*work)()) {
 
 void AgentLink::receive() {
     const Deadline deadline = Deadline::after_ms(static_cast<int64_t>(1000 * options_.coordination.join_timeout_s));
+    const Deadline quiet = Deadline::after_ms(kQuietMs);
     std::string reason;
-    while (!try_to_join(reason)) {
+    for (bool told = false; !try_to_join(reason);) {
         if (leaving_) return;
+        if (!told && quiet.expired()) {
+            told = true;
+            tell(fmt::format("cannot join the run at {} yet ({}); trying for up to {:.0f} s", endpoint_text(options_.host, port_),
+                             reason, options_.coordination.join_timeout_s));
+        }
         if (deadline.expired()) {
             return end_with(
                 {.reason = fmt::format("cannot join the run at {} within {:.0f} s: {}", endpoint_text(options_.host, port_),
@@ -188,30 +210,32 @@ bool AgentLink::may_host() const {
 void AgentLink::enter() {
     AgentEvent joined{.kind = AgentEvent::Kind::joined, .facts = options_.facts};
     joined.facts.clock_s = wall_clock_s();
-    presence_ = fmt::format("present/{}/{}/{}", options_.facts.host, getpid(), now_ns());
-    store_->set(presence_, "");
+    const std::string presence = fmt::format("present/{}/{}/{}", options_.facts.host, getpid(), now_ns());
+    store_->set(presence, "");
+    {
+        const std::lock_guard lock(mutex_);
+        presence_ = presence;
+    }
     number_ = store_->append(kEventList, encode(joined));
     store_->append_when_gone(kEventList, encode(AgentEvent{.kind = AgentEvent::Kind::gone, .agent = number_}));
 }
 
 void AgentLink::follow_decisions() {
     const int64_t patience_ns = static_cast<int64_t>(1e9 * options_.coordination.silent_after_s);
-    int64_t silent_ns = 0;
+    AwakeClock awake(patience_ns / 2);  // one try may take that long
+    int64_t answered_ns = awake.read();
     for (int64_t number = 0; !leaving_;) {
         std::string bytes;
-        const int64_t try_ns = now_ns();
         try {
             if (!knows_this_agent())
                 return end_with({.reason = "the launcher that served the run is gone, another serves in its place"});
             const std::string key = list_key(kDecisionList, number);
             const std::optional<std::string> there = store_->get(key);
-            silent_ns = 0;
+            answered_ns = awake.read();
             bytes = there ? *there : store_->wait(key, kFollowMs);
         } catch (const CommError& error) {
             if (leaving_) return;
-            // A try takes far longer only when this process was stopped: no time in which an answer could have been heard.
-            silent_ns += std::min(now_ns() - try_ns, patience_ns / 2);
-            if (silent_ns < patience_ns && !is_refused_there()) continue;
+            if (awake.read() - answered_ns < patience_ns && !is_refused_there()) continue;
             return end_with({.reason = error.what()});
         }
         ++number;
@@ -228,7 +252,14 @@ void AgentLink::follow_decisions() {
 }
 
 // A client connects again by itself, and may then speak to the store of whoever took over: its lists are not those of this run.
-bool AgentLink::knows_this_agent() { return store_->get(presence_).has_value(); }
+bool AgentLink::knows_this_agent() {
+    std::string presence;
+    {
+        const std::lock_guard lock(mutex_);
+        presence = presence_;
+    }
+    return store_->get(presence).has_value();
+}
 
 // Nobody listens there any more: no reason to wait for an answer.
 bool AgentLink::is_refused_there() const {

@@ -63,8 +63,8 @@ public:
     bool is_host() const { return is_host_; }
     int store_port() const { return port_; }  // once a decision has come
     int64_t number() const { return number_; }
-    // The first stranger that the served store turned away; told once.
-    std::optional<std::string> news_of_strangers();
+    // What the user should know, each once: that joining takes long; the first stranger that the served store turned away.
+    std::vector<std::string> take_notes();
 
 private:
     void guard(void (AgentLink::*work)());
@@ -78,6 +78,8 @@ private:
     void send();
     void end_with(End end);
     void signal_ready();
+    void tell(std::string note);
+    void look_for_strangers();
 
     const AgentLinkOptions options_;
     Pipe ready_;  // an eventfd
@@ -88,13 +90,14 @@ private:
     std::unique_ptr<StoreServer> server_;
     std::unique_ptr<CoordinatorService> service_;
     std::unique_ptr<Store> store_;  // set before the sender starts
-    std::string presence_;          // a key that only a store which this agent has entered has
     bool told_strangers_ = false;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<AgentEvent> outgoing_;  // guarded by mutex_, as all below
     bool sending_ = false;
+    std::string presence_;  // a key that only a store which this agent has entered has
     std::deque<Decision> incoming_;
+    std::vector<std::string> notes_;
     std::optional<End> end_;
     std::thread receiver_, sender_;
 };

@@ -155,7 +155,7 @@ std::optional<AgentEvent> decode_event(std::string_view bytes) {
     return decode<AgentEvent>(bytes, static_cast<int>(AgentEvent::Kind::gone));
 }
 std::optional<Decision> decode_decision(std::string_view bytes) {
-    return decode<Decision>(bytes, static_cast<int>(Decision::Kind::note));
+    return decode<Decision>(bytes, static_cast<int>(Decision::Kind::call_back));
 }
 
 }  // namespace lockstep

@@ -64,7 +64,8 @@ struct Decision {
         stop,       // signal: pass it to the ranks, the job is to end
         finish,     // leave with `code`; lines: what the host's screen shows last
         refuse,     // `agent` alone leaves with `code`
-        note        // lines for the host's screen
+        note,       // lines for the host's screen
+        call_back   // `agent` was thought lost: it joins again
     };
     Kind kind = Kind::note;
     int round = 0;

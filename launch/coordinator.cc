@@ -50,6 +50,12 @@ std::vector<int64_t> Coordinator::present_agents() const {
     return numbers;
 }
 
+std::vector<int64_t> Coordinator::agents_to_hear() const {
+    std::vector<int64_t> numbers = present_agents();
+    numbers.insert(numbers.end(), dropped_.begin(), dropped_.end());
+    return numbers;
+}
+
 int Coordinator::present_count() const { return static_cast<int>(present_agents().size()); }
 
 void Coordinator::note(std::string text) {
@@ -59,7 +65,10 @@ void Coordinator::note(std::string text) {
 void Coordinator::hear(const AgentEvent& event, int64_t number, int64_t now_ns) {
     if (event.kind == AgentEvent::Kind::joined) return add(event, number, now_ns);
     const auto found = agents_.find(event.agent);
-    if (found == agents_.end() || !found->second.present) return;
+    if (found == agents_.end() || !found->second.present) {
+        const bool has_gone = event.kind == AgentEvent::Kind::left || event.kind == AgentEvent::Kind::gone;
+        return has_gone ? static_cast<void>(dropped_.erase(event.agent)) : call_back(event.agent);
+    }
     Agent& agent = found->second;
     agent.last_sign_ns = now_ns;
     switch (event.kind) {
@@ -83,7 +92,19 @@ void Coordinator::hear(const AgentEvent& event, int64_t number, int64_t now_ns) 
 
 void Coordinator::hear_beat(int64_t agent, int64_t now_ns) {
     const auto found = agents_.find(agent);
-    if (found != agents_.end()) found->second.last_sign_ns = now_ns;
+    if (found == agents_.end() || !found->second.present) return call_back(agent);
+    found->second.last_sign_ns = now_ns;
+}
+
+// It was stopped, or its link was, for longer than is waited for; its place may have been given away, so it comes as a new one.
+void Coordinator::call_back(int64_t agent) {
+    if (dropped_.erase(agent) == 0) return;
+    decisions_.push_back({.kind = Decision::Kind::call_back, .round = round_, .agent = agent});
+}
+
+void Coordinator::drop(int64_t number, const std::string& how, int64_t now_ns) {
+    dropped_.insert(number);
+    lose(number, how, now_ns);
 }
 
 // Why an agent cannot take part; empty: it can.
@@ -166,7 +187,7 @@ void Coordinator::hear_request(const AgentEvent& event, int64_t now_ns) {
 void Coordinator::look_at_the_clock(int64_t now_ns) {
     for (const int64_t number : present_agents()) {
         if (now_ns < after(agents_.at(number).last_sign_ns, options_.silent_after_s)) continue;
-        lose(number, fmt::format("no sign of life for {:.1f} s", options_.silent_after_s), now_ns);
+        drop(number, fmt::format("no sign of life for {:.1f} s", options_.silent_after_s), now_ns);
     }
     if (phase_ == Phase::running && pause_at_ns_ != 0 && now_ns >= pause_at_ns_) {
         note(fmt::format("{} now: the ranks are asked for a checkpoint and start again on all of them",
@@ -177,7 +198,7 @@ void Coordinator::look_at_the_clock(int64_t now_ns) {
         for (const int64_t number : present_agents()) {
             if (phase_ != Phase::ending || reports_due_ns_ == 0) break;  // the last loss has closed the round
             const Agent& agent = agents_.at(number);
-            if (agent.in_round && !agent.reported) lose(number, "it does not report the end of its ranks", now_ns);
+            if (agent.in_round && !agent.reported) drop(number, "it does not report the end of its ranks", now_ns);
         }
     }
     if (phase_ != Phase::gathering) return;

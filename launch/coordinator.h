@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ public:
 
     bool is_finished() const { return phase_ == Phase::finished; }
     std::vector<int64_t> present_agents() const;
+    // Whose signs of life count: those that are present, and those that were thought lost and may show one after all.
+    std::vector<int64_t> agents_to_hear() const;
 
 private:
     enum class Phase { gathering, running, ending, finished };
@@ -61,6 +64,8 @@ private:
 
     void add(const AgentEvent& event, int64_t number, int64_t now_ns);
     std::string why_not(const AgentFacts& facts) const;
+    void call_back(int64_t agent);
+    void drop(int64_t number, const std::string& how, int64_t now_ns);
     void lose(int64_t number, const std::string& how, int64_t now_ns);
     void hear_failure(Agent& agent, const AgentEvent& event, int64_t now_ns);
     void hear_request(const AgentEvent& event, int64_t now_ns);
@@ -79,6 +84,7 @@ private:
     const CoordinatorOptions options_;
     Phase phase_ = Phase::gathering;
     std::map<int64_t, Agent> agents_;  // by number; those that are gone stay until the round is closed
+    std::set<int64_t> dropped_;        // thought lost because they were silent
     std::vector<Decision> decisions_;
     int round_ = -1;
     int restarts_ = 0;

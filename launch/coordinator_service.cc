@@ -16,20 +16,18 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kLookMs = 50;           // the longest it waits for an event before it looks at the clock
-constexpr double kNap_s = 2;              // between two looks: this process was stopped meanwhile
 constexpr double kWorthAWordClock_s = 2;  // of difference between two nodes' clocks
 
 }  // namespace
 
 CoordinatorService::CoordinatorService(const CoordinatorOptions& options, double keep_alive_s, StoreServer& server,
                                        std::unique_ptr<Store> store)
-    : coordinator_(options, now_ns()),
+    : awake_(static_cast<int64_t>(1e8 * options.silent_after_s)),
+      coordinator_(options, awake_.read()),
       own_program_(options.own_program),
       keep_alive_ns_(static_cast<int64_t>(1e9 * keep_alive_s)),
       server_(server),
       store_(std::move(store)),
-      nap_ns_(static_cast<int64_t>(1e9 * std::min(kNap_s, options.silent_after_s / 2))),
-      looked_ns_(now_ns()),
       thread_([this] { work(); }) {}
 
 CoordinatorService::~CoordinatorService() {
@@ -45,17 +43,11 @@ void CoordinatorService::work() {
         while (!stopping_) {
             hear_next_event();
             if (now_ns() >= next_look_ns_) look_for_beats();
-            coordinator_.look_at_the_clock(awake_ns());
+            coordinator_.look_at_the_clock(awake_.read());
             write_decisions();
         }
     } catch (const CommError&) {  // its own store, in its own process: only when that is at its end
     }
-}
-
-int64_t CoordinatorService::awake_ns() {
-    const int64_t last_ns = std::exchange(looked_ns_, now_ns());
-    if (looked_ns_ - last_ns > nap_ns_) asleep_ns_ += looked_ns_ - last_ns;
-    return looked_ns_ - asleep_ns_;
 }
 
 void CoordinatorService::hear_next_event() {
@@ -70,20 +62,20 @@ void CoordinatorService::hear_next_event() {
     const int64_t number = next_event_++;
     const std::optional<AgentEvent> event = decode_event(bytes);
     if (!event) return;
-    const int64_t asleep_before_ns = asleep_ns_;
-    const int64_t heard_ns = awake_ns();
+    const int64_t left_out_before_ns = awake_.left_out_ns();
+    const int64_t heard_ns = awake_.read();
     // What lay here while this process was stopped tells an old time.
-    if (event->kind == AgentEvent::Kind::joined && asleep_ns_ == asleep_before_ns) warn_of_clock(event->facts);
+    if (event->kind == AgentEvent::Kind::joined && awake_.left_out_ns() == left_out_before_ns) warn_of_clock(event->facts);
     coordinator_.hear(*event, number, heard_ns);
 }
 
 void CoordinatorService::look_for_beats() {
     next_look_ns_ = now_ns() + keep_alive_ns_ / 2;
-    for (const int64_t agent : coordinator_.present_agents()) {
+    for (const int64_t agent : coordinator_.agents_to_hear()) {
         const std::string beat = store_->get(beat_key(agent)).value_or("");
         if (beat == beats_[agent]) continue;
         beats_[agent] = beat;
-        coordinator_.hear_beat(agent, awake_ns());
+        coordinator_.hear_beat(agent, awake_.read());
     }
 }
 

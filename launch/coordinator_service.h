@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "core/clock.h"
 #include "launch/coordinator.h"
 #include "net/store.h"
 
@@ -21,13 +22,12 @@ public:
 
 private:
     void work();
-    // Monotonic, but for the time in which this process was stopped: then no agent could be heard.
-    int64_t awake_ns();
     void hear_next_event();
     void look_for_beats();
     void write_decisions();
     void warn_of_clock(const AgentFacts& facts);
 
+    AwakeClock awake_;
     Coordinator coordinator_;
     const bool own_program_;
     const int64_t keep_alive_ns_;
@@ -35,8 +35,6 @@ private:
     std::unique_ptr<Store> store_;
     int64_t next_event_ = 0;
     int64_t next_look_ns_ = 0;
-    const int64_t nap_ns_;
-    int64_t looked_ns_, asleep_ns_ = 0;
     std::map<int64_t, std::string> beats_;  // as last seen, by agent
     std::string open_job_;
     std::atomic<bool> stopping_ = false;

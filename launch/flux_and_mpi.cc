@@ -17,11 +17,20 @@ void set_job(const Variables& variables, LauncherView& view, const std::vector<s
     view.has_address = variables.read_master(world);
 }
 
-// Of launchers that number ranks node by node and say only the local size.
+// Of launchers that say only the local size: which node this is can be told when ranks are numbered node by node, equally many on
+// each.
 void set_nodes(World& world) {
     if (world.local_size < 1) return;  // reported by the caller's checks
     world.node_count = (world.size + world.local_size - 1) / world.local_size;
-    world.node = world.node_count == 1 ? 0 : world.rank / world.local_size;
+    if (world.node_count == 1) return;
+    if (world.size % world.local_size != 0 || world.rank % world.local_size != world.local_rank) {
+        throw ConfigError(
+            fmt::format("rank {} of {} is number {} of {} ranks on its node: the ranks are not numbered node by node with equally "
+                        "many on each; give mpirun --map-by core and the same slots for each host (-ppn), or start uneven nodes "
+                        "with `lockstep run` on each",
+                        world.rank, world.size, world.local_rank, world.local_size));
+    }
+    world.node = world.rank / world.local_size;
 }
 
 }  // namespace

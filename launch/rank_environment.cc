@@ -23,6 +23,7 @@ std::vector<std::string> rank_environment(const RankPlace& place) {
                                                                {"LOCKSTEP_STORE_HOST", place.store_host},
                                                                {"LOCKSTEP_STORE_PORT", text(place.store_port)},
                                                                {"LOCKSTEP_JOB_ID", place.round.job_id},
+                                                               {"LOCKSTEP_ROUND", text(place.round.round)},
                                                                {"LOCKSTEP_RESTART_COUNT", text(place.round.restart_count)},
                                                                {"LOCKSTEP_MAX_RESTARTS", text(place.max_restarts)},
                                                                {"RANK", text(rank)},

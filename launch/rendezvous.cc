@@ -62,13 +62,16 @@ std::unique_ptr<StoreServer> start_server(const World& world) {
     }
 }
 
+// Where rank 0 serves, by the way it has bound: on one node MASTER_ADDR may name an interface that it does not listen on.
+std::string host_to_meet_at(const World& world) { return world.node_count == 1 ? "127.0.0.1" : world.store_host; }
+
 // Goes round the candidate ports until one serves this job: rank 0 may start later, or have had to take a later port.
 std::unique_ptr<Store> connect_round_robin(const World& world, const Deadline& deadline, int64_t timeout_ms) {
     std::string last_reason;
     for (int offset = 0; !deadline.expired(); offset = (offset + 1) % kPortCandidates) {
         const int port = std::min(world.store_port + offset, kMaxPort);
         try {
-            return connect_store({.host = world.store_host,
+            return connect_store({.host = host_to_meet_at(world),
                                   .port = port,
                                   .job_id = world.job_id,
                                   .secret = job_secret_from_environment(),
@@ -80,7 +83,7 @@ std::unique_ptr<Store> connect_round_robin(const World& world, const Deadline& d
     throw CommError(
         fmt::format("rank {} of {} has not met rank 0 at {}, ports {} to {}, within {:.1f} s ({}); check that rank 0 runs and that "
                     "the address is right",
-                    world.rank, world.size, world.store_host, world.store_port, world.store_port + kPortCandidates - 1,
+                    world.rank, world.size, host_to_meet_at(world), world.store_port, world.store_port + kPortCandidates - 1,
                     1e-3 * static_cast<double>(timeout_ms), last_reason));
 }
 

@@ -1,5 +1,7 @@
 #include "launch/run_arguments.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -71,6 +73,15 @@ struct Endpoint {
     int port = 0;
 };
 
+// A name or an address. One with a port behind it and without brackets looks like an IPv6 address, but is none.
+void require_host(const std::string& option, const std::string& text, const std::string& host) {
+    const bool printable = std::ranges::all_of(host, [](unsigned char letter) { return letter > ' ' && letter != 0x7F; });
+    if (host.empty() || !printable) refuse(option, text, "a host's name or address, without spaces");
+    in6_addr ignored{};
+    if (host.find(':') == std::string::npos || inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &ignored) == 1) return;
+    refuse(option, text, "an IPv6 address in brackets before a port, [fe80::1]:29400");
+}
+
 // "host", "host:29400", "10.0.0.1:29400", "[fe80::1]:29400", "fe80::1"
 Endpoint read_endpoint(const std::string& text, int default_port) {
     Endpoint endpoint{text, default_port};
@@ -83,7 +94,7 @@ Endpoint read_endpoint(const std::string& text, int default_port) {
         endpoint = {text.substr(0, colon), *port};
     }
     if (endpoint.host.starts_with("[")) endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);
-    if (endpoint.host.empty()) refuse("--rdzv-endpoint", text, "HOST[:PORT]");
+    require_host("--rdzv-endpoint", text, endpoint.host);
     return endpoint;
 }
 
@@ -102,6 +113,7 @@ void read_static(const RunArguments& arguments, AgentOptions& options) {
                         "one of the nodes, the same on all of them",
                         arguments.nnodes, kRendezvousPort));
     }
+    require_host("--master-addr", endpoint.host, endpoint.host);
     options.endpoint_host = endpoint.host;
     options.endpoint_port = endpoint.port;
     options.port_option = fmt::format("--master-port {}: ", endpoint.port);
@@ -234,8 +246,15 @@ void read_command(const RunArguments& arguments, AgentOptions& options) {
 }
 
 int count_gpus() {
-    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) return static_cast<int>(split(visible, ',').size());
     int count = 0;
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        // CUDA takes those before the first that is none, such as -1.
+        for (const std::string& device : split(visible, ',')) {
+            if (device.empty() || device.starts_with("-") || device == "NoDevFiles") break;
+            ++count;
+        }
+        return count;
+    }
     std::error_code none;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", none)) ++count;
     return count;

@@ -1,4 +1,6 @@
 // Slurm: a step with more than one task. A batch script or a step of one task is not a distributed job.
+#include <numeric>
+
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -9,11 +11,24 @@ namespace lockstep {
 
 namespace {
 
+// Ranks of a node must follow each other: they meet at the node's first.
+void require_block_distribution(const World& world, const std::vector<int>& counts) {
+    const int first = std::accumulate(counts.begin(), counts.begin() + world.node, 0);
+    if (world.rank == first + world.local_rank) return;
+    throw ConfigError(
+        fmt::format("task {} is number {} on node {}, whose first task is not {}: tasks are dealt out in turn; start srun with "
+                    "--distribution=block",
+                    world.rank, world.local_rank, world.node, first));
+}
+
 int local_size_of(const Variables& variables, const World& world) {
     if (world.node_count == 1) return world.size;
     if (const auto text = variables.first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})) {
         const std::vector<int> counts = expand_counts(*text);
-        if (static_cast<size_t>(world.node) < counts.size()) return counts[static_cast<size_t>(world.node)];
+        if (static_cast<size_t>(world.node) < counts.size()) {
+            require_block_distribution(world, counts);
+            return counts[static_cast<size_t>(world.node)];
+        }
         throw ConfigError(fmt::format("SLURM_NODEID={}, but the tasks per node \"{}\" cover {} nodes; start with --ntasks-per-node",
                                       world.node, *text, counts.size()));
     }

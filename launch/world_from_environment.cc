@@ -27,6 +27,7 @@ constexpr std::array kShownVariables{"LOCKSTEP_RANK",
                                      "LOCKSTEP_STORE_HOST",
                                      "LOCKSTEP_STORE_PORT",
                                      "LOCKSTEP_JOB_ID",
+                                     "LOCKSTEP_ROUND",
                                      "LOCKSTEP_RESTART_COUNT",
                                      "LOCKSTEP_MASK_RANK",
                                      "LOCKSTEP_MASK_RANKS",
@@ -61,6 +62,7 @@ constexpr std::array kShownVariables{"LOCKSTEP_RANK",
                                      "FLUX_JOB_NNODES",
                                      "FLUX_JOB_ID",
                                      "SLURM_JOB_ID",
+                                     "SLURM_RESTART_COUNT",
                                      "SLURM_STEP_ID",
                                      "SLURM_PROCID",
                                      "SLURM_NTASKS",
@@ -140,6 +142,14 @@ EnvironmentLookup process_environment() {
         const char* value = std::getenv(name.c_str());
         return value == nullptr ? std::nullopt : std::optional<std::string>(value);
     };
+}
+
+bool is_later_start(const EnvironmentLookup& environment) {
+    const Variables variables(environment);
+    for (const char* name : {"LOCKSTEP_ROUND", "LOCKSTEP_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}) {
+        if (variables.number(name).value_or(0) > 0) return true;
+    }
+    return false;
 }
 
 World world_from_environment(const EnvironmentLookup& environment) {

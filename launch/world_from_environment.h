@@ -27,6 +27,9 @@ EnvironmentLookup process_environment();
 // Throws ConfigError naming variable and value (not a number, rank >= size, two launchers that disagree).
 World world_from_environment(const EnvironmentLookup& environment);
 
+// Whether this is a later start of one job: after a failure, a change of nodes or a requeue, as far as the launcher says.
+bool is_later_start(const EnvironmentLookup& environment);
+
 // Every variable found, the verdict and the reason: for `lockstep doctor`.
 std::string explain_environment(const EnvironmentLookup& environment);
 

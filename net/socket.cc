@@ -134,14 +134,18 @@ void Socket::receive_exact(std::span<std::byte> bytes, const Deadline& deadline)
 
 FileHandle try_connect(const std::string& host, int port, const Deadline& deadline, std::string& reason) {
     const AddressList addresses = resolve(host, port, SOCK_STREAM, 0, reason);
-    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    int64_t left = 0;
+    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) ++left;
+    for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next, --left) {
+        // A silent address must not use up the time of the next ones.
+        const Deadline share = Deadline::after_ms(deadline.remaining_ms() / left);
         FileHandle handle(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (!handle.is_open()) {
             reason = std::strerror(errno);
             continue;
         }
         int error = connect(handle.get(), address->ai_addr, address->ai_addrlen) == 0 ? 0 : errno;
-        if (error == EINPROGRESS || error == EINTR) error = finish_connect(handle.get(), deadline);
+        if (error == EINPROGRESS || error == EINTR) error = finish_connect(handle.get(), share);
         if (error == 0) {
             set_no_delay(handle.get());
             return handle;
@@ -191,7 +195,6 @@ Socket connect_socket(const std::string& host, int port, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
     std::string reason = "no answer";
     for (int64_t pause_ms = 20;; pause_ms = std::min<int64_t>(2 * pause_ms, 500)) {
-        // A silent address must not use up the time of the next ones.
         const Deadline round = Deadline::after_ms(std::min<int64_t>(deadline.remaining_ms(), 5000));
         FileHandle handle = try_connect(host, port, round, reason);
         if (handle.is_open()) return {std::move(handle), endpoint_text(host, port)};

@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 
 enum Thread : int { kStepThread = 0, kComputeThread = 1, kCommunicationThread = 2, kDataThread = 3 };
 constexpr std::array<std::string_view, 4> kThreadNames = {"step", "compute", "communication", "data"};
-constexpr std::array<std::string_view, 8> kSpanNames = {"data wait", "forward",    "backward",   "finish wait",
-                                                        "optimizer", "evaluation", "checkpoint", "update wait"};
+constexpr std::array<std::string_view, Span::kKinds> kSpanNames = {"data wait", "forward",    "backward",   "finish wait",
+                                                                   "optimizer", "evaluation", "checkpoint", "update wait"};
 
 // Collects events in the text form of Chrome's trace format, one a line.
 class TraceWriter {

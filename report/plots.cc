@@ -60,10 +60,11 @@ void draw_budget_row(Plot& plot, double top, std::string_view name, const PerPar
     }
 }
 
-constexpr std::array<std::string_view, 7> kSpanStyles = {
-    "p-data_wait", "p-forward", "p-backward", "blocked", "p-optimizer", "", ""};
-constexpr std::array<std::string_view, 7> kSpanNames = {"data wait", "forward", "backward", "blocked in finish",
-                                                        "optimizer", "",        ""};
+// By Span::Kind; an empty style is not drawn.
+constexpr std::array<std::string_view, Span::kKinds> kSpanStyles = {"p-data_wait", "p-forward", "p-backward", "blocked",
+                                                                    "p-optimizer", "",          "",           "blocked"};
+constexpr std::array<std::string_view, Span::kKinds> kSpanNames = {"data wait", "forward", "backward", "blocked in finish",
+                                                                   "optimizer", "",        "",         "update wait"};
 
 void draw_timeline_rank(Plot& plot, const TimelineStep& entry, int64_t origin_ns, double top) {
     constexpr double kLane = 13;

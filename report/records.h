@@ -1,6 +1,7 @@
 // What happened, as plain numbers. The trainer fills them, the report reads them; recording allocates nothing after construction.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ struct Span {
         checkpoint,
         update_wait
     } kind = Kind::forward;
+    static constexpr size_t kKinds = static_cast<size_t>(Kind::update_wait) + 1;
     int64_t begin_ns = 0, end_ns = 0;
 };
 

@@ -187,13 +187,16 @@ void CheckpointFolder::remove_old() const {
     }
 }
 
-std::optional<std::filesystem::path> CheckpointFolder::set_aside() const {
-    if (list_checkpoints(options_.folder).empty()) return std::nullopt;
+std::optional<std::filesystem::path> CheckpointFolder::set_aside(int64_t step) const {
+    auto later = list_checkpoints(options_.folder);
+    std::erase_if(later, [&](const auto& each) { return each.first <= step; });
+    if (later.empty()) return std::nullopt;
     fs::path aside;
     for (int number = 1; aside.empty() || fs::exists(aside); ++number) {
         aside = options_.folder.parent_path() / fmt::format("{}.old-{}", options_.folder.filename().string(), number);
     }
-    rename_folder(options_.folder, aside);
+    make_directories(aside);
+    for (const auto& [number, path] : later) rename_folder(path, aside / path.filename());
     return aside;
 }
 

@@ -50,8 +50,9 @@ public:
     // changed.
     std::filesystem::path save(const Snapshot& snapshot, Manifest manifest, std::string_view config_yaml) const;
 
-    // Moves the whole folder aside, for a run that starts anew; returns the new place, nullopt when there was nothing.
-    std::optional<std::filesystem::path> set_aside() const;
+    // Moves the checkpoints of later steps aside (-1: all), for a run that begins there; returns the new place, nullopt when there
+    // was none.
+    std::optional<std::filesystem::path> set_aside(int64_t step) const;
 
 private:
     void remove_old() const;

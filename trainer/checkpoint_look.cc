@@ -115,14 +115,14 @@ std::vector<CheckpointSummary> look_at_checkpoints(const fs::path& place, bool v
     if (found.empty()) {
         throw DataError(fmt::format("{}: no checkpoint there; give a run folder or its folder checkpoints", place.string()));
     }
-    std::ranges::reverse(found);
-    CheckpointSummary* champion = nullptr;
+    CheckpointSummary* champion = nullptr;  // of equals the newest, as in the folder itself
     for (CheckpointSummary& summary : found) {
         if (!summary.manifest.metrics.contains(best)) continue;
         const double value = summary.manifest.metrics.at(best);
         if (champion == nullptr || is_better(best, value, champion->manifest.metrics.at(best))) champion = &summary;
     }
     if (champion != nullptr) champion->is_best = true;
+    std::ranges::reverse(found);
     return found;
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/course.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <fmt/format.h>
@@ -35,8 +36,16 @@ double Course::epoch_at(int64_t step) const {
 bool Course::is_due(const std::optional<Duration>& every, int64_t step) const {
     if (!every) return false;
     if (step == total_steps) return true;
-    const int64_t period = std::max<int64_t>(1, every->steps(sampler.steps_per_epoch()));
-    return (every->unit == Duration::Unit::epochs ? planned(step) : step) % period == 0;
+    const bool in_epochs = every->unit == Duration::Unit::epochs;
+    const double period = in_epochs ? every->amount * static_cast<double>(sampler.steps_per_epoch()) : every->amount;
+    const int64_t at = in_epochs ? planned(step) : step;
+    if (period <= 1.0) return true;
+    // The k-th time is at the step nearest to k periods: half epochs of an odd number of steps must not drift off the epochs.
+    const auto nearest = static_cast<int64_t>(std::llround(static_cast<double>(at) / period));
+    for (const int64_t time : {nearest - 1, nearest, nearest + 1}) {
+        if (time >= 1 && std::llround(static_cast<double>(time) * period) == at) return true;
+    }
+    return false;
 }
 
 Course plan_course(const Experiment& experiment, int64_t sample_count, int64_t step, const DataPlace& place) {

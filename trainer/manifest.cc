@@ -1,6 +1,7 @@
 #include "trainer/manifest.h"
 
 #include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -58,11 +59,13 @@ Manifest from_json(Json json) {
                       .seed = json.at("seed").get<uint64_t>(),
                       .config_hash = json.at("config_hash").get<std::string>(),
                       .world_size = json.at("world_size").get<int>(),
-                      .metrics = json.at("metrics").get<std::map<std::string, double>>(),
                       .train_fingerprint = parse_hex(json.at("train_fingerprint").get<std::string>()),
                       .class_names = json.at("class_names").get<std::vector<std::string>>(),
                       .num_classes = json.at("num_classes").get<int64_t>(),
                       .files = json.at("files").get<std::map<std::string, std::string>>()};
+    for (const auto& [key, value] : json.at("metrics").items()) {
+        if (!value.is_null()) manifest.metrics[key] = value.get<double>();
+    }
     if (manifest.step < 0 || manifest.steps_per_epoch < 1 || manifest.world_size < 1) {
         throw std::invalid_argument("impossible numbers of steps or ranks");
     }
@@ -86,6 +89,11 @@ std::string to_json(const Manifest& manifest) {
     for (const auto& [key, value] : manifest.result_keys) keys[key] = value;
     Json optimizer = Json::object();
     for (const auto& [key, value] : manifest.optimizer) optimizer[key] = value;
+    // JSON has no NaN, and one compares with nothing: such a metric is as if it had not been measured.
+    Json metrics = Json::object();
+    for (const auto& [key, value] : manifest.metrics) {
+        if (std::isfinite(value)) metrics[key] = value;
+    }
     Json json = {
         {"format_version", Manifest::kFormatVersion},
         {"step", manifest.step},
@@ -99,7 +107,7 @@ std::string to_json(const Manifest& manifest) {
         {"world_size", manifest.world_size},
         {"result_keys", keys},
         {"optimizer", optimizer},
-        {"metrics", manifest.metrics},
+        {"metrics", metrics},
         {"interval",
          {{"loss_sum", manifest.interval.loss_sum}, {"correct", manifest.interval.correct}, {"images", manifest.interval.images}}},
         {"train_fingerprint", hash_hex(manifest.train_fingerprint)},

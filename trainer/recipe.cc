@@ -200,7 +200,9 @@ ResultKeys result_keys(const Experiment& experiment, int64_t num_classes) {
             {"model.dropout", text(model.dropout)},
             {"model.zero_init_last_bn", text(model.zero_init_last_bn)},
             {"train.precision", experiment.train.precision},
+            {"comm.wire", experiment.comm.wire},
             {"data.train.pipeline", text_of(data.train.pipeline)},
+            {"data.train.raw_colour", data.train.raw_colour},
             {"data.mean", data.mean_file.empty() ? text(data.mean) : mean_file_key(data.mean_file)},
             {"data.stddev", text(data.stddev)},
             {"data.decode", data.decode == "fast" ? "fast" : "exact"},  // full gives the pixels of exact

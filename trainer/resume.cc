@@ -69,19 +69,25 @@ CheckpointFolderOptions checkpoint_folder_options(const Experiment& experiment) 
             .best = experiment.checkpoint.best};
 }
 
-std::optional<std::filesystem::path> choose_checkpoint(const Experiment& experiment) {
+std::optional<std::filesystem::path> choose_checkpoint(const Experiment& experiment, bool again) {
     const CheckpointFolder folder(checkpoint_folder_options(experiment));
     folder.clean_leftovers();
-    if (experiment.run.resume == "never") {
-        if (const auto aside = folder.set_aside())
-            log::info("run.resume=never: older checkpoints were moved to {}", aside->string());
-        return std::nullopt;
+    const std::string& wish = experiment.run.resume;
+    std::optional<FoundCheckpoint> named;
+    if (wish != "auto" && wish != "never") named = open_checkpoint(wish);
+    const int64_t from = named ? named->manifest.step : -1;
+    if (wish == "auto" || again) {
+        // Of later steps than the one to begin with there are only those that this job has saved: its first start moved all others.
+        if (const auto found = folder.latest(); found && found->manifest.step > from) {
+            for (const std::string& warning : found->warnings) log::warn("{}; continuing from {}", warning, found->path.string());
+            return found->path;
+        }
     }
-    if (experiment.run.resume != "auto") return open_checkpoint(experiment.run.resume).path;
-    const std::optional<FoundCheckpoint> found = folder.latest();
-    if (!found) return std::nullopt;
-    for (const std::string& warning : found->warnings) log::warn("{}; continuing from {}", warning, found->path.string());
-    return found->path;
+    if (wish == "auto") return std::nullopt;
+    if (const auto aside = folder.set_aside(from)) {
+        log::info("run.resume={}: {} checkpoints were moved to {}", wish, named ? "later" : "older", aside->string());
+    }
+    return named ? std::optional(named->path) : std::nullopt;
 }
 
 void require_continuation(const Manifest& manifest, const ResultKeys& now, uint64_t train_fingerprint,
@@ -94,7 +100,8 @@ void require_continuation(const Manifest& manifest, const ResultKeys& now, uint6
     };
     for (const auto& [key, value] : now) {
         const std::string then = value_of(manifest.result_keys, key);
-        if (then == value) continue;
+        const bool is_younger = key == "comm.wire" || key == "data.train.raw_colour";  // than checkpoints of version 0.1.0
+        if (then == value || (is_younger && then == "absent")) continue;
         const bool is_pipeline = key == "data.train.pipeline" && then != "absent";
         const Difference difference = is_pipeline ? pipeline_difference(key, then, value) : Difference{key, then, value};
         refuse(difference.key, difference.then, difference.now);

@@ -52,10 +52,10 @@ EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const 
     settle_convolutions(communicator, job.experiment, Phase::evaluation, replica);
     replica.evaluation();
     require_agreement(communicator, {convolutions_fact(replica)});
-    Evaluator evaluator(source,
-                        loader_options(job.experiment, pipeline_options(job.experiment, job.experiment.data.val),
-                                       loader_threads(job.experiment, threads.compute_threads)),
-                        replica.evaluation(), replica.classes(), communicator);
+    LoaderOptions patient = loader_options(job.experiment, pipeline_options(job.experiment, job.experiment.data.val),
+                                           loader_threads(job.experiment, threads.compute_threads));
+    patient.while_waiting = [&] { communicator.progress(); };  // the others learn that this rank is alive
+    Evaluator evaluator(source, std::move(patient), replica.evaluation(), replica.classes(), communicator);
     return evaluator.run(-1).value();
 }
 

@@ -180,7 +180,7 @@ private:
         run_on_leader(communicator_, experiment_.comm.timeout_ms, "checkpoint search", 0, [&] {
             make_directories(experiment_.run.dir);
             folder_lock_.emplace(experiment_.run.dir, kLockPatienceMs, "another job trains in this run.dir");
-            if (const auto path = choose_checkpoint(experiment_)) mine = path->string();
+            if (const auto path = choose_checkpoint(experiment_, job_.again)) mine = path->string();
         });
         return gather_texts(communicator_, mine, "checkpoint").front();
     }

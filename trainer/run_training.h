@@ -16,6 +16,7 @@ struct TrainingJob {
     const World& world;
     Store& store;         // where the ranks meet
     std::string command;  // for the report's head
+    bool again = false;   // a later start of one job: after a failure, a change of nodes, a requeue
     StepObserver* observer = nullptr;
 };
 

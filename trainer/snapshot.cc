@@ -44,10 +44,8 @@ size_t Snapshot::byte_count() const {
 void Snapshot::require_finite(int64_t step) const {
     for (const Part& part : parts_) {
         if (part.bad.empty()) continue;
-        throw DivergedError(
-            fmt::format("after step {} tensor {} of {} holds NaN or Inf; no checkpoint was written. Lower lr.base or "
-                        "lengthen lr.warmup and resume from an earlier checkpoint",
-                        step - 1, part.bad, part.name));
+        throw DivergedError(fmt::format("after step {} tensor {} of {} holds NaN or Inf; no checkpoint was written. {}", step - 1,
+                                        part.bad, part.name, kAfterDivergence));
     }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/parameter_arena.h"
@@ -13,6 +14,11 @@
 #include "nn/executor.h"
 
 namespace lockstep {
+
+// What helps a run whose numbers stopped being finite. Another rate is another run, so no checkpoint can be resumed with it.
+inline constexpr std::string_view kAfterDivergence =
+    "Lower lr.base or lengthen lr.warmup and start anew in another run.dir, from an earlier checkpoint's weights with "
+    "model.weights=CHECKPOINT/model.safetensors if you like";
 
 inline constexpr std::string_view kModelFile = "model.safetensors";
 std::string state_file(int index);  // "optimizer.safetensors", "optimizer-1.safetensors", ...

@@ -16,6 +16,7 @@
 #include "trainer/data_metrics.h"
 #include "trainer/nan_origin.h"
 #include "trainer/replica_check.h"
+#include "trainer/snapshot.h"
 
 namespace lockstep {
 
@@ -130,7 +131,9 @@ bool TrainLoop::agree_on_stop() {
 ExitCode TrainLoop::stop_here() {
     save_checkpoint(true);
     parts_.saver.finish();
-    log::info("stopped on request after {} steps with a checkpoint; the same command continues from there", step_);
+    const bool continues = parts_.experiment.run.resume == "auto";
+    log::info("stopped on request after {} steps with a checkpoint; the same command continues from there{}", step_,
+              continues ? "" : " when it says run.resume=auto, and so does a later start of this job");
     return ExitCode::kRequeue;
 }
 
@@ -241,7 +244,7 @@ void TrainLoop::refuse_bad_step(const StepControl& total, int64_t bad_entry) {
                                          step_, loss, tensor, origin);
     if (stops) {
         throw CommonFailure(ExitCode::kDiverged,
-                            fmt::format("{}; the step was not applied on any rank. Lower lr.base or lengthen lr.warmup", what));
+                            fmt::format("{}; the step was not applied on any rank. {}", what, kAfterDivergence));
     }
     log::warn("{}; the step is passed over (train.stop_on_nan=false); further ones are counted and told at each evaluation", what);
     passed_over_told_ = 1;

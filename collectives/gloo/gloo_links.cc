@@ -92,7 +92,8 @@ void GlooLinks::wait_received(GlooBuffer& buffer, int peer) {
 // `wait` returns false when the messenger's tick has woken it.
 template <typename Wait>
 void GlooLinks::wait_watched(GlooBuffer& buffer, int peer, bool is_send, Wait wait) {
-    int64_t start_ns = now_ns(), looked_ns = start_ns;
+    AwakeClock awake(timeout_ns_ / 10);
+    const int64_t start_ns = awake.read();
     bool had_left = false;
     while (true) {
         {
@@ -112,12 +113,10 @@ void GlooLinks::wait_watched(GlooBuffer& buffer, int peer, bool is_send, Wait wa
             awaited_ = nullptr;
         }
         if (done) return;
-        // This rank itself was stopped or starved, perhaps with the whole job: the peer's silence counts from now.
-        const int64_t last_look_ns = std::exchange(looked_ns, now_ns());
-        if (looked_ns - last_look_ns > timeout_ns_ / 2) start_ns = looked_ns;
-        if (!broken.empty()) on_broken_connection(peer, broken, looked_ns - start_ns);
+        const int64_t waited_ns = awake.read() - start_ns;
+        if (!broken.empty()) on_broken_connection(peer, broken, waited_ns);
         // The tick may have hidden that the message is there: a peer that leaves has sent it before its notice. So one more wait.
-        check_health(peer, looked_ns - start_ns, had_left);
+        check_health(peer, waited_ns, had_left);
         had_left = peer_states_[static_cast<size_t>(peer)] == PeerState::left;
     }
 }

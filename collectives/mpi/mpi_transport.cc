@@ -80,7 +80,7 @@ void MpiTransport::open_transfer(Transfer& transfer) {
     check(transfer.peer >= 0 && transfer.peer < access_.size && transfer.peer != access_.rank, "a transfer is with another rank");
     check(transfer.bytes > 0, "a message has at least one byte");
     Peer& peer = peer_of(transfer);
-    if (peer.open_transfers++ == 0) peer.busy_since_ns = now_ns();
+    if (peer.open_transfers++ == 0) peer.busy_since_ns = awake_.read();
     transfer.moved = 0;
 }
 
@@ -248,7 +248,7 @@ void MpiTransport::on_event(const MpiEvent& event) {
     require(event.error, peer);
     // What completes without the peer is no sign of it.
     const bool is_of_peer = slot.use == SlotUse::notice_in || slot.use == SlotUse::header_in || slot.use == SlotUse::piece;
-    if (is_of_peer) peers_[static_cast<size_t>(peer)].heard_ns = now_ns();
+    if (is_of_peer) peers_[static_cast<size_t>(peer)].heard_ns = awake_.read();
     switch (slot.use) {
         case SlotUse::notice_in:
             return on_notice(peer);

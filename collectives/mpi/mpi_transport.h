@@ -23,6 +23,7 @@
 
 #include "collectives/mpi/mpi_module.h"
 #include "collectives/transport.h"
+#include "core/clock.h"
 
 namespace lockstep {
 
@@ -113,9 +114,9 @@ private:
         std::vector<int32_t> free_tags;  // of those given out so far
         int32_t next_tag = kFirstDataTag;
         bool left = false;
-        int32_t life_slot = -1;  // of the sign of life under way
-        int64_t heard_ns = 0;
-        int64_t busy_since_ns = 0;
+        int32_t life_slot = -1;     // of the sign of life under way
+        int64_t heard_ns = 0;       // by awake_; 0: not yet
+        int64_t busy_since_ns = 0;  // by awake_
         int32_t open_transfers = 0;
     };
 
@@ -189,7 +190,7 @@ private:
     bool moved_ = false;
     bool farewell_said_ = false;
     bool leaving_ = false;
-    int64_t last_look_ns_ = 0;
+    AwakeClock awake_;
 };
 
 }  // namespace lockstep

@@ -39,7 +39,8 @@ MpiTransport::MpiTransport(const MpiAccess& access, const MpiTransportOptions& o
     : access_(access),
       timeout_ns_(options.timeout_ms * kMillisecond_ns),
       memory_(std::make_unique<Memory>()),
-      peers_(static_cast<size_t>(access.size)) {
+      peers_(static_cast<size_t>(access.size)),
+      awake_(timeout_ns_ / 10) {
     check(access.last_tag >= kFirstDataTag, "MPI has a tag for data");
     connect(options.connect_timeout_ms);
     {
@@ -130,15 +131,11 @@ bool MpiTransport::progress(int64_t patience_ns) {
 }
 
 void MpiTransport::judge_peers() {
-    const int64_t time_ns = now_ns();
-    // This rank itself was held up: what its peers did meanwhile it has not seen.
-    const bool was_away = time_ns - last_look_ns_ > timeout_ns_ / 2;
-    last_look_ns_ = time_ns;
+    const int64_t awake_ns = awake_.read();
     for_each_peer([&](int rank) {
         Peer& peer = peers_[static_cast<size_t>(rank)];
         if (peer.open_transfers == 0) return;
-        if (was_away) peer.busy_since_ns = time_ns;
-        const int64_t silent_ns = time_ns - std::max(peer.heard_ns, peer.busy_since_ns);
+        const int64_t silent_ns = awake_ns - std::max(peer.heard_ns, peer.busy_since_ns);
         // Its last messages may come behind its farewell, which has a tag of its own.
         if (peer.left && silent_ns > 20 * kMillisecond_ns) fail(fmt::format("rank {} has left the job", rank));
         if (silent_ns <= timeout_ns_) return;

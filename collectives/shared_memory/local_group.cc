@@ -1,11 +1,11 @@
 #include "collectives/shared_memory/local_group.h"
 
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "collectives/shared_memory/patience.h"
-#include "core/clock.h"
 #include "core/error.h"
 
 namespace lockstep {
@@ -13,7 +13,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t kHealthPeriodNs = 20'000'000;  // how often a waiting rank looks for deaths and deadlines
-constexpr int64_t kLongestLookNs = 100'000'000;  // a longer gap between two looks was this rank's own absence
+constexpr int64_t kLongestLookNs = 100'000'000;  // between two looks: then it was computing, or absent
 
 std::vector<int> pids_of(const NodeSegment& segment) {
     std::vector<int> pids;
@@ -41,7 +41,8 @@ LocalGroup::LocalGroup(std::shared_ptr<NodeSegment> segment, const World& world,
       own_block_(segment_->block(rank_)),
       watch_(pids_of(*segment_), world.local_rank, first_rank_),
       last_look_ns_(now_ns()),
-      silent_ns_(static_cast<size_t>(size_)),
+      awake_(kLongestLookNs, last_look_ns_),
+      silent_since_ns_(static_cast<size_t>(size_), last_look_ns_),
       seen_progress_(static_cast<size_t>(size_)) {
     const std::vector<cpu_set_t> cores = cores_of(*segment_);
     shares_cores_ = lockstep::shares_cores(cores, rank_);
@@ -77,19 +78,19 @@ bool LocalGroup::lacks(int peer) const {
 void LocalGroup::look(const CollectiveLabel& label, int64_t start_ns) {
     throw_if_aborted(label);
     const int64_t now = now_ns();
-    const int64_t elapsed_ns = now - last_look_ns_;
-    if (elapsed_ns < kHealthPeriodNs) return;
+    if (now - last_look_ns_ < kHealthPeriodNs) return;
     last_look_ns_ = now;
     watch_.refresh();
-    for (int peer = 0; peer < size_; ++peer) check_peer(peer, std::min(elapsed_ns, kLongestLookNs), label, now - start_ns);
+    const int64_t awake_ns = awake_.read(now);
+    for (int peer = 0; peer < size_; ++peer) check_peer(peer, awake_ns, label, now - start_ns);
 }
 
-void LocalGroup::check_peer(int peer, int64_t elapsed_ns, const CollectiveLabel& label, int64_t waited_ns) {
+void LocalGroup::check_peer(int peer, int64_t awake_ns, const CollectiveLabel& label, int64_t waited_ns) {
     const auto index = static_cast<size_t>(peer);
     const bool left = segment_->control().ranks[peer].state.load(std::memory_order_acquire) == kRankLeft;
     // In this order: one that has shown all that is awaited may go; only its absence later is an error.
     if (!lacks(peer)) {
-        silent_ns_[index] = 0;
+        silent_since_ns_[index] = awake_ns;
         return;
     }
     if (left || watch_.has_ended(peer)) {
@@ -98,11 +99,11 @@ void LocalGroup::check_peer(int peer, int64_t elapsed_ns, const CollectiveLabel&
              label);
     }
     const uint64_t progress = segment_->block(peer).progress.load(std::memory_order_relaxed);
-    silent_ns_[index] = progress == seen_progress_[index] ? silent_ns_[index] + elapsed_ns : 0;
-    seen_progress_[index] = progress;
-    if (silent_ns_[index] < timeout_ns_) return;
+    if (std::exchange(seen_progress_[index], progress) != progress) silent_since_ns_[index] = awake_ns;
+    const int64_t silent_ns = awake_ns - silent_since_ns_[index];
+    if (silent_ns < timeout_ns_) return;
     fail(failure_text(fmt::format("rank {} (pid {}) made no progress for {:.1f} s", name_of(peer), watch_.pid(peer),
-                                  1e-9 * static_cast<double>(silent_ns_[index])),
+                                  1e-9 * static_cast<double>(silent_ns)),
                       name_of(rank_), label, waited_ns),
          label);
 }

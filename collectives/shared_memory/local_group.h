@@ -18,6 +18,7 @@
 #include "collectives/operation.h"
 #include "collectives/shared_memory/node_segment.h"
 #include "collectives/shared_memory/peer_watch.h"
+#include "core/clock.h"
 #include "core/world.h"
 
 namespace lockstep {
@@ -100,8 +101,9 @@ private:
     uint64_t known_done_ = 0;  // all ranks are done with the operations up to here
     Awaited awaited_;
     int64_t last_look_ns_ = 0;
-    std::vector<int64_t> silent_ns_;       // by rank: without what is awaited and without a sign of life, as far as looked at
-    std::vector<uint64_t> seen_progress_;  // by rank
+    AwakeClock awake_;
+    std::vector<int64_t> silent_since_ns_;  // by rank: without what is awaited and without a sign of life; by awake_
+    std::vector<uint64_t> seen_progress_;   // by rank
 };
 
 // Called in every poll, so they are here.

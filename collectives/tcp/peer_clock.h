@@ -1,4 +1,4 @@
-// When a peer counts as lost. Plain arithmetic on times of now_ns, so that tests need no clock.
+// When a peer counts as lost. Plain arithmetic on times of the transport's AwakeClock, so that tests need no clock.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,6 @@ struct PeerClock {
         heard_ns = now;
         fresh_ns = std::max(fresh_ns, now - std::min(age_ns, now));
         peer_waits = waits;
-    }
-
-    // Nobody has looked for a while: what was not seen meanwhile is not held against the peer.
-    void on_absence(int64_t now) {
-        if (waiting_since_ns >= 0) waiting_since_ns = now;
     }
 
     int64_t silent_ns(int64_t now) const { return now - std::max(waiting_since_ns, fresh_ns); }

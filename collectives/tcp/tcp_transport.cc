@@ -40,6 +40,7 @@ public:
           timeout_ns_(options.timeout_ms * kMs),
           timeout_ms_(options.timeout_ms),
           heartbeat_ns_(std::min(options.heartbeat_ms, std::max<int64_t>(options.timeout_ms / 4, 1)) * kMs),
+          awake_(timeout_ns_ / 10),
           by_rank_(static_cast<size_t>(world.size)),
           epoll_(epoll_create1(EPOLL_CLOEXEC)),
           wake_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -48,7 +49,7 @@ public:
                 fmt::format("no event descriptor for TCP: {}; raise the limit of open files (ulimit -n)", std::strerror(errno)));
         }
         add_to_epoll(wake_event_.get(), EPOLLIN, kWakeIndex);
-        const int64_t now = now_ns();
+        const int64_t now = awake_.read();
         progress_ns_ = now;
         for (tcp::Link& link : links) {
             const auto index = static_cast<uint32_t>(link.peer);
@@ -81,8 +82,8 @@ public:
     bool progress(int64_t patience_ns) override {
         if (!failure_.empty()) throw CommError(failure_);
         bool woken = take_events(0);
-        const int64_t start_ns = now_ns();
-        for (int64_t now = start_ns;; now = now_ns()) {
+        const int64_t start_ns = awake_.read();
+        for (int64_t now = start_ns;; now = awake_.read()) {
             const bool looks_at_clock = now >= next_look_ns_;
             if (looks_at_clock) send_heartbeats(now);
             const size_t moved = pump(now);
@@ -95,7 +96,7 @@ public:
         }
     }
 
-    void note_progress() noexcept override { noted_ns_.store(now_ns(), std::memory_order_relaxed); }
+    void note_progress() noexcept override { noted_.store(true, std::memory_order_relaxed); }
 
     void wake() noexcept override {
         const uint64_t one = 1;
@@ -130,9 +131,9 @@ private:
         return *connection;
     }
 
-    static void begin_waiting(Connection& connection) {
+    void begin_waiting(Connection& connection) {
         PeerClock& clock = connection.clock();
-        if (clock.waiting_since_ns < 0) clock.waiting_since_ns = now_ns();
+        if (clock.waiting_since_ns < 0) clock.waiting_since_ns = awake_.read();
     }
 
     // Waits at most `wait_ns`; true when somebody has called wake().
@@ -192,7 +193,7 @@ private:
 
     // The newest sign of life that this rank passes on: its own, or that of a peer it waits for.
     int64_t freshest_ns(bool& waits) const {
-        int64_t freshest = std::max(progress_ns_, noted_ns_.load(std::memory_order_relaxed));
+        int64_t freshest = progress_ns_;
         waits = false;
         for (Connection* connection : connections_) {
             const PeerClock& clock = connection->clock();
@@ -204,6 +205,7 @@ private:
     }
 
     void send_heartbeats(int64_t now) {
+        if (noted_.exchange(false, std::memory_order_relaxed)) progress_ns_ = now;
         bool waits = false;
         const int64_t freshest = freshest_ns(waits);
         // News is passed on early, so that it crosses a chain of waiting ranks in time.
@@ -219,11 +221,7 @@ private:
 
     void check_peers(int64_t now) {
         next_look_ns_ = now + std::min(heartbeat_ns_ / 4, timeout_ns_ / 20);
-        // This rank itself was stopped or starved, perhaps with the whole job: its peers' silence counts from now.
-        const bool was_away = now - last_look_ns_ > timeout_ns_ / 2;
-        last_look_ns_ = now;
         for (Connection* connection : connections_) {
-            if (was_away) connection->clock().on_absence(now);
             check_silence(*connection, now);
             // The kernel would end a connection whose peer lives but has no room for a while.
             const bool lives = now - connection->clock().heard_ns < timeout_ns_;
@@ -293,18 +291,19 @@ private:
     const int64_t timeout_ns_;
     const int64_t timeout_ms_;
     const int64_t heartbeat_ns_;
+    AwakeClock awake_;                                  // of all times here
     std::vector<std::unique_ptr<Connection>> by_rank_;  // null: this rank, or not connected
     std::vector<Connection*> connections_;              // those that are
     FileHandle epoll_;
     FileHandle wake_event_;
 
-    int64_t progress_ns_ = 0;  // bytes last moved
-    int64_t next_look_ns_ = 0, last_look_ns_ = 0;
+    int64_t progress_ns_ = 0;  // this rank last got on
+    int64_t next_look_ns_ = 0;
     int64_t last_beat_ns_ = 0;
     int64_t beat_freshest_ns_ = 0;
     std::string failure_;  // not empty: this transport is dead
 
-    std::atomic<int64_t> noted_ns_{0};
+    std::atomic<bool> noted_ = false;
     std::atomic<bool> abort_wanted_{false};
     std::mutex abort_mutex_;
     std::array<char, tcp::kMaxReasonBytes> abort_text_{};  // guarded by abort_mutex_

@@ -127,6 +127,8 @@ TEST_F(ConfigRunTest, OutputThatAFullDiskSwallowsIsAnError) {
     EXPECT_EQ(full.exit_code, 4) << full.output;
     EXPECT_TRUE(full.says("cannot write the output")) << full.output;
     EXPECT_EQ(run({"sh", "-c", show + " > /dev/null"}, 20.0, test_environment()).exit_code, 0);
+    const Outcome help = run({"sh", "-c", lockstep_program() + " --help > /dev/full"}, 20.0, test_environment());
+    EXPECT_EQ(help.exit_code, 4) << help.output;
 }
 
 TEST_F(ConfigRunTest, TheVersionIsPrinted) {

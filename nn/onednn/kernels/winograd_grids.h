@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/onednn/kernels/winograd.h"
+#include "nn/onednn/kernels/winograd_products.h"
 #include "nn/onednn/kernels/winograd_tiles.h"
 
 namespace lockstep::onednn::winograd {

@@ -2,10 +2,10 @@
 
 // Compiles the loops for AVX2 and AVX-512; the best one of this processor is taken at run time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
-#define HWY_TARGET_INCLUDE "nn/onednn/kernels/winograd_targets.h"
+#define HWY_TARGET_INCLUDE "nn/onednn/kernels/winograd_tiles_targets.h"
 #include "hwy/foreach_target.h"
 // The build's own instruction set comes last:
-#include "nn/onednn/kernels/winograd_targets.h"
+#include "nn/onednn/kernels/winograd_tiles_targets.h"
 
 namespace lockstep::onednn::winograd {
 
@@ -16,9 +16,6 @@ HWY_EXPORT(PointsToResult);
 HWY_EXPORT(WeightsToPoints);
 HWY_EXPORT(TurnedWeightsToPoints);
 HWY_EXPORT(PointsToWeights);
-HWY_EXPORT(MultiplyPoints);
-HWY_EXPORT(ProductRows);
-HWY_EXPORT(MultiplyOuter);
 
 int64_t lane_count() { return HWY_DYNAMIC_DISPATCH(LaneCount)(); }
 void source_to_points(const Tiles& tiles) { HWY_DYNAMIC_DISPATCH(SourceToPoints)(tiles); }
@@ -27,8 +24,5 @@ void points_to_result(const Tiles& tiles, const Finish& finish) { HWY_DYNAMIC_DI
 void weights_to_points(const WeightBlock& block) { HWY_DYNAMIC_DISPATCH(WeightsToPoints)(block); }
 void turned_weights_to_points(const WeightBlock& block) { HWY_DYNAMIC_DISPATCH(TurnedWeightsToPoints)(block); }
 void points_to_weights(const WeightBlock& block, bool accumulate) { HWY_DYNAMIC_DISPATCH(PointsToWeights)(block, accumulate); }
-void multiply(const Product& product) { HWY_DYNAMIC_DISPATCH(MultiplyPoints)(product); }
-int64_t product_rows() { return HWY_DYNAMIC_DISPATCH(ProductRows)(); }
-void multiply_outer(const OuterProduct& product) { HWY_DYNAMIC_DISPATCH(MultiplyOuter)(product); }
 
 }  // namespace lockstep::onednn::winograd

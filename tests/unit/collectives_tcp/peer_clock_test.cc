@@ -38,16 +38,6 @@ TEST(PeerClock, AHeartbeatWithoutProgressDoesNotHelp) {
     EXPECT_TRUE(clock.is_lost(11 * kSecond, kTimeout, kGrace));
 }
 
-TEST(PeerClock, AnAbsenceOfItsOwnIsNotHeldAgainstThePeer) {
-    PeerClock clock{.waiting_since_ns = 0};
-    clock.on_absence(50 * kSecond);
-    EXPECT_FALSE(clock.is_lost(60 * kSecond, kTimeout, kGrace));
-    EXPECT_TRUE(clock.is_lost(61 * kSecond, kTimeout, kGrace));
-    PeerClock idle;
-    idle.on_absence(50 * kSecond);
-    EXPECT_FALSE(idle.is_lost(100 * kSecond, kTimeout, kGrace)) << "nothing is awaited";
-}
-
 TEST(PeerClock, AnAgeOlderThanTheClockIsHarmless) {
     PeerClock clock{.waiting_since_ns = 0};
     clock.on_heartbeat(5, INT64_MAX, false);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/file_descriptor.h"
@@ -103,6 +104,22 @@ TEST(LoaderStorage, DeadStorageIsAnErrorThatNamesTheFileAndNeverAHang) {
     EXPECT_LT(now_ns() - begin_ns, 20'000'000'000) << "bounded, also on a busy machine";
     EXPECT_GT(looked, 0) << "whoever waits for this rank is told that it is alive";
     storage.answer();
+}
+
+// As when the job was suspended: nobody looked, and nobody could read either.
+TEST(LoaderStorage, TimeInWhichThisProcessWasAbsentIsNotTheStoragesSilence) {
+    Storage storage(8, 1);
+    LoaderOptions suspended = options();
+    suspended.timeout_ms = 800;
+    suspended.while_waiting = [&, absent = false]() mutable {
+        if (!std::exchange(absent, true)) std::this_thread::sleep_for(std::chrono::milliseconds(1600));
+    };
+    const auto loader = open(storage, suspended, 1);
+    std::jthread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1700));
+        storage.answer();
+    });
+    EXPECT_EQ(loader->next()->count, 4);
 }
 
 TEST(LoaderStorage, SlowStorageIsAWarningThatNamesTheFileAndTheBatchComes) {

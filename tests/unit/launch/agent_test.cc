@@ -399,6 +399,22 @@ TEST_F(AgentsTest, WhenTheServingAgentIsKilledAnotherTakesOver) {
 }
 
 // Its store answers again, at the same place, and is another one.
+TEST_F(AgentsTest, AnAgentThatWasStoppedForTooLongComesBack) {
+    AgentOptions options = kPatient;
+    options.keep_alive_s = 0.2;
+    for (int agent = 0; agent < 2; ++agent) {
+        start_agent({"until_attempt=1"}, options);
+        wait_for_all_screens("at work", 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(agent == 0 ? 300 : 0));
+    }
+    wait_for_all_screens("of 2 at work", 2);
+    kill(agents_[1], SIGSTOP);
+    wait_for_all_screens("is lost: no sign of life", 1);
+    kill(agents_[1], SIGCONT);
+    for (const size_t agent : {0, 1}) EXPECT_EQ(wait_for_agent(agent), 0) << screens();
+    expect_nothing_left();
+}
+
 TEST_F(AgentsTest, ASurvivorThatFindsAnotherServerInTheOldOnesPlaceJoinsAnew) {
     start_two_of_which_the_first_serves();
     kill(agents_[1], SIGSTOP);
@@ -422,6 +438,14 @@ TEST_F(AgentsTest, AnInterruptWhileNodesAreMissingEndsAtOnce) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     kill(agents_[0], SIGINT);
     EXPECT_EQ(wait_for_agent(0, 4.0), 130) << screens();
+}
+
+TEST_F(AgentsTest, OneThatCannotJoinYetSaysWhyAndGivesUpInTime) {
+    start_agent({"world"}, {.min_nodes = 2, .max_nodes = 2, .endpoint_host = "no-such-host.invalid", .join_timeout_s = 7});
+    wait_for_all_screens("cannot join the run at no-such-host.invalid", 1);
+    EXPECT_THAT(screens(), HasSubstr("trying for up to 7 s"));
+    EXPECT_EQ(wait_for_agent(0), 140) << screens();
+    EXPECT_EQ(count(screens(), " yet ("), 1) << screens();
 }
 
 TEST_F(AgentsTest, StrangersAreTurnedAwayToldOnceAndHarmNobody) {

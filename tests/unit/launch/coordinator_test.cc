@@ -14,6 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using Kind = Decision::Kind;
 using Event = AgentEvent::Kind;
 
@@ -246,6 +247,37 @@ TEST_F(CoordinatorTest, ASilentAgentIsLost) {
     EXPECT_EQ(decisions_.back().kind, Kind::end);
     EXPECT_THAT(notes_, HasSubstr("b (pid 0, 1 rank) is lost: no sign of life for 15.0 s"));
     EXPECT_EQ(coordinator_->present_agents(), std::vector<int64_t>{a});
+}
+
+TEST_F(CoordinatorTest, OneThatWasThoughtLostIsCalledBackOnceWhenItShowsItLives) {
+    start({.min_nodes = 2, .max_nodes = 2, .max_restarts = 1, .silent_after_s = 15});
+    const int64_t a = join("a"), b = join("b");
+    pass(14);
+    coordinator_->hear_beat(a, now_ns_);
+    pass(2);
+    EXPECT_THAT(coordinator_->agents_to_hear(), ElementsAre(a, b));
+    kinds();
+    tell(Event::stopped, b, {exited(1, 140)});
+    EXPECT_THAT(kinds(), ElementsAre(Kind::call_back));
+    EXPECT_EQ(last_.agent, b);
+    coordinator_->hear_beat(b, now_ns_);
+    look();
+    EXPECT_THAT(kinds(), IsEmpty()) << "once is enough";
+    EXPECT_THAT(coordinator_->agents_to_hear(), ElementsAre(a));
+}
+
+TEST_F(CoordinatorTest, ASilentAgentThatHasNotBegunIsCalledBackByItsBeatUnlessItHasGone) {
+    start({.min_nodes = 3, .max_nodes = 3, .silent_after_s = 15});
+    const int64_t a = join("a"), b = join("b");
+    pass(16);
+    tell(Event::gone, b);
+    EXPECT_THAT(coordinator_->agents_to_hear(), ElementsAre(a));
+    coordinator_->hear_beat(b, now_ns_);
+    look();
+    EXPECT_THAT(kinds(), IsEmpty());
+    coordinator_->hear_beat(a, now_ns_);
+    look();
+    EXPECT_THAT(kinds(), ElementsAre(Kind::call_back));
 }
 
 TEST_F(CoordinatorTest, ARequestAtOneAgentReachesAllAndIsNoFailure) {

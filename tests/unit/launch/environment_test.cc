@@ -148,6 +148,31 @@ TEST(Environment, MpichAndMvapich) {
 
 TEST(Environment, Flux) { expect_world(world(kFlux), 5, 8, 1, 4, 1, 2); }
 
+TEST(Environment, ALaterStartOfTheJobIsKnownByEveryLaunchersCount) {
+    const auto later = [](const Table& table) { return is_later_start(lookup(table)); };
+    EXPECT_FALSE(later({}));
+    EXPECT_FALSE(later({{"LOCKSTEP_ROUND", "0"}, {"LOCKSTEP_RESTART_COUNT", "0"}, {"SLURM_RESTART_COUNT", "0"}}));
+    for (const char* name : {"LOCKSTEP_ROUND", "LOCKSTEP_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}) {
+        EXPECT_TRUE(later({{name, "1"}})) << name;
+    }
+}
+
+TEST(Environment, RanksThatAreNotNumberedNodeByNodeAreRefused) {
+    const auto open_mpi = [](const char* rank, const char* size, const char* local_rank, const char* local_size) {
+        return with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", rank},
+                               {"OMPI_COMM_WORLD_SIZE", size},
+                               {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank},
+                               {"OMPI_COMM_WORLD_LOCAL_SIZE", local_size},
+                               {"MASTER_ADDR", "first"}});
+    };
+    EXPECT_EQ(world(open_mpi("2", "4", "0", "2")).node, 1);
+    const std::string round_robin = error_of(open_mpi("1", "4", "0", "2")), uneven = error_of(open_mpi("4", "5", "1", "2"));
+    EXPECT_THAT(round_robin, AllOf(HasSubstr("rank 1 of 4 is number 0 of 2 ranks on its node"), HasSubstr("--map-by core")));
+    EXPECT_THAT(uneven, HasSubstr("rank 4 of 5 is number 1 of 2 ranks on its node"));
+    EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_PROCID", "1"}, {"SLURM_LOCALID", "0"}})),
+                AllOf(HasSubstr("task 1 is number 0 on node 1, whose first task is not 2"), HasSubstr("--distribution=block")));
+}
+
 TEST(Environment, SlurmStepExpandsItsHosts) {
     const World got = world(kSlurm);
     expect_world(got, 3, 5, 1, 2, 1, 3);

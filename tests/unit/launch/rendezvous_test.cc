@@ -59,6 +59,14 @@ TEST(Rendezvous, AllRanksMeet) {
     EXPECT_THAT(meet_all({rank_of(2, 3, port), rank_of(1, 3, port), rank_of(0, 3, port)}, 10'000), Each(std::string()));
 }
 
+// As when a script sets MASTER_ADDR to the name of the first host, and that is the only one.
+TEST(Rendezvous, OnOneNodeTheGivenAddressNeedNotBeTheLoopback) {
+    const int port = free_port();
+    std::vector<World> worlds{rank_of(1, 2, port), rank_of(0, 2, port)};
+    for (World& world : worlds) world.store_host = "127.0.1.1";
+    EXPECT_THAT(meet_all(worlds, 10'000), Each(std::string()));
+}
+
 TEST(Rendezvous, AnotherJobOnThePortIsPassedBy) {
     const auto other = StoreServer::start({.bind_host = "127.0.0.1", .port = 0, .job_id = "another job"});
     EXPECT_THAT(meet_all({rank_of(1, 2, other->port()), rank_of(0, 2, other->port())}, 10'000), Each(std::string()));

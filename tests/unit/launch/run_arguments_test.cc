@@ -58,9 +58,12 @@ TEST(RunArguments, TheEndpointIsReadInAllItsForms) {
         EXPECT_EQ(options.endpoint_port, item.port) << item.text;
         EXPECT_EQ(options.hosting, Hosting::where_possible);
     }
-    for (const char* bad : {":7", "h:", "h:x", "h:70000"}) {
+    for (const char* bad : {":7", "h:", "h:x", "h:70000", "::1:29555", "10.0.0.1:7:8", "two words", "two words:7"}) {
         EXPECT_THAT(refusal({.nnodes = "2", .rdzv_endpoint = bad}), HasSubstr(std::string("--rdzv-endpoint ") + bad));
     }
+    EXPECT_THAT(refusal({.nnodes = "2", .rdzv_endpoint = "::1:29555"}), HasSubstr("in brackets before a port"));
+    EXPECT_THAT(refusal({.nnodes = "2", .rdzv_endpoint = "h\n:7"}), HasSubstr("--rdzv-endpoint"));
+    EXPECT_THAT(refusal({.nnodes = "2", .master_addr = "::1:29555"}), HasSubstr("--master-addr ::1:29555"));
 }
 
 TEST(RunArguments, TheStaticMeetingIsServedByNodeZero) {

@@ -11,11 +11,13 @@
 
 #include "core/random.h"
 #include "nn/onednn/kernels/pointwise.h"
+#include "tests/support/fenced_floats.h"
 #include "tests/support/test_network.h"
 
 namespace lockstep::onednn {
 namespace {
 
+using testing_support::FencedFloats;
 using testing_support::relative_error;
 
 // Up to some thousand products are added one by one in fp32: rounding errors of 6e-8 grow with the root of their number.
@@ -44,10 +46,10 @@ std::vector<PointwiseCase> cases() {
     };
 }
 
-std::vector<float> noise(size_t count, const char* name) {
-    std::vector<float> values(count);
+FencedFloats noise(size_t count, const char* name) {
+    FencedFloats values(count);
     RandomStream stream(7, name);
-    for (float& value : values) value = stream.normal();
+    for (size_t place = 0; place < count; ++place) values[place] = stream.normal();
     return values;
 }
 
@@ -95,19 +97,18 @@ protected:
     }
 
     std::vector<float> forward(PointwiseForward call) const {
-        std::vector<float> result(addend.size(), 77.0F);
+        FencedFloats result(addend.size(), 77.0F);
         call.source = source.data();
         call.weights = weights.data();
         call.result = result.data();
-        std::vector<float> scratch(pointwise_forward_scratch(shape, omp_get_max_threads()),
-                                   std::numeric_limits<float>::quiet_NaN());
+        FencedFloats scratch(pointwise_forward_scratch(shape, omp_get_max_threads()), std::numeric_limits<float>::quiet_NaN());
         call.scratch = scratch.data();
         pointwise_forward(shape, call);
-        return result;
+        return result.values();
     }
 
     const PointwiseShape shape = GetParam().shape;
-    std::vector<float> source, weights, scale, bias, addend;
+    FencedFloats source, weights, scale, bias, addend;
 };
 
 TEST_P(Pointwise, ForwardIsTheConvolution) {

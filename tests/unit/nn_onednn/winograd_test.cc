@@ -1,19 +1,23 @@
 // The Winograd kernels against the formula of a convolution, summed in double precision.
 #include <omp.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/random.h"
-#include "core/tensor.h"
 #include "nn/onednn/kernels/winograd.h"
+#include "tests/support/fenced_floats.h"
 #include "tests/support/test_network.h"
 
 namespace lockstep::onednn {
 namespace {
 
+using testing_support::FencedFloats;
 using testing_support::relative_error;
 
 // F(4x4, 3x3) and F(4x4, 5x5) multiply rounding errors by a few tens: 1e-6 is usual, the bound leaves room for unlucky sums.
@@ -44,10 +48,10 @@ std::vector<WinogradCase> cases() {
     };
 }
 
-std::vector<float> noise(size_t count, const char* name) {
-    std::vector<float> values(count);
+FencedFloats noise(size_t count, const char* name) {
+    FencedFloats values(count);
     RandomStream stream(7, name);
-    for (float& value : values) value = stream.normal();
+    for (size_t place = 0; place < count; ++place) values[place] = stream.normal();
     return values;
 }
 
@@ -59,11 +63,6 @@ protected:
         weights = noise(static_cast<size_t>(shape.kernel * shape.kernel * in() * out()), "weights");
         bias = noise(static_cast<size_t>(out()), "bias");
         gradient = noise(static_cast<size_t>(shape.images * out() * shape.out_height() * shape.out_width()), "gradient");
-        scratch_memory =
-            pool.allocate(sizeof(float) * std::max({winograd_forward_scratch(shape, 3), winograd_source_gradient_scratch(shape, 3),
-                                                    winograd_weight_gradient_scratch(shape, 3)}));
-        scratch = reinterpret_cast<float*>(scratch_memory.bytes().data());
-        std::fill_n(scratch, scratch_memory.byte_count() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
     }
     void TearDown() override { omp_set_num_threads(1); }
 
@@ -98,41 +97,46 @@ protected:
 
     static std::vector<float> rounded(const std::vector<double>& values) { return {values.begin(), values.end()}; }
 
-    std::vector<float> forward(bool relu, WinogradKept* kept = nullptr) {
-        std::vector<float> result(gradient.size());
-        winograd_forward(shape, {.source = source.data(),
-                                 .weights = weights.data(),
-                                 .bias = relu ? bias.data() : nullptr,
-                                 .relu = relu,
-                                 .result = result.data(),
-                                 .scratch = scratch,
-                                 .kept = kept});
-        return result;
+    // Enough for up to 3 threads, as a network asks for it, and not a line more.
+    static FencedFloats scratch(size_t count) { return FencedFloats(count, std::numeric_limits<float>::quiet_NaN()); }
+
+    std::vector<float> forward(WinogradForward call) const {
+        FencedFloats result(gradient.size()), memory = scratch(winograd_forward_scratch(shape, 3, call.kept != nullptr));
+        call.source = source.data();
+        call.weights = weights.data();
+        call.result = result.data();
+        call.scratch = memory.data();
+        winograd_forward(shape, call);
+        return result.values();
+    }
+    std::vector<float> forward(bool relu, WinogradKept* kept = nullptr) const {
+        return forward({.bias = relu ? bias.data() : nullptr, .relu = relu, .kept = kept});
     }
     std::vector<float> source_gradient() {
-        std::vector<float> result(source.size());
-        winograd_source_gradient(
-            shape,
-            {.result_gradient = gradient.data(), .weights = weights.data(), .source_gradient = result.data(), .scratch = scratch});
-        return result;
+        FencedFloats result(source.size()), memory = scratch(winograd_source_gradient_scratch(shape, 3));
+        winograd_source_gradient(shape, {.result_gradient = gradient.data(),
+                                         .weights = weights.data(),
+                                         .source_gradient = result.data(),
+                                         .scratch = memory.data()});
+        return result.values();
     }
     // The weights', then the bias'.
     std::vector<float> weight_gradient(bool accumulate, float start) {
-        std::vector<float> result(weights.size() + bias.size(), start);
+        FencedFloats of_weights(weights.size(), start), of_bias(bias.size(), start),
+            memory = scratch(winograd_weight_gradient_scratch(shape, 3));
         winograd_weight_gradient(shape, {.source = source.data(),
                                          .result_gradient = gradient.data(),
-                                         .weight_gradient = result.data(),
-                                         .bias_gradient = result.data() + weights.size(),
+                                         .weight_gradient = of_weights.data(),
+                                         .bias_gradient = of_bias.data(),
                                          .accumulate = accumulate,
-                                         .scratch = scratch});
+                                         .scratch = memory.data()});
+        std::vector<float> result = of_weights.values();
+        std::ranges::copy(of_bias.values(), std::back_inserter(result));
         return result;
     }
 
     const WinogradShape shape = GetParam().shape;
-    HeapPool pool;
-    Buffer scratch_memory;
-    float* scratch = nullptr;
-    std::vector<float> source, weights, bias, gradient;
+    FencedFloats source, weights, bias, gradient;
 };
 
 TEST_P(Winograd, ForwardIsTheConvolution) {
@@ -149,16 +153,9 @@ TEST_P(Winograd, ForwardIsTheConvolution) {
 }
 
 TEST_P(Winograd, ForwardFinishesItsSums) {
-    const std::vector<float> sums = forward(false), scale = noise(bias.size(), "scale"), addend = noise(gradient.size(), "addend");
-    std::vector<float> result(gradient.size());
-    winograd_forward(shape, {.source = source.data(),
-                             .weights = weights.data(),
-                             .scale = scale.data(),
-                             .bias = bias.data(),
-                             .addend = addend.data(),
-                             .relu = true,
-                             .result = result.data(),
-                             .scratch = scratch});
+    const std::vector<float> sums = forward(false);
+    const FencedFloats scale = noise(bias.size(), "scale"), addend = noise(gradient.size(), "addend");
+    const std::vector<float> result = forward({.scale = scale.data(), .bias = bias.data(), .addend = addend.data(), .relu = true});
     const size_t plane = static_cast<size_t>(shape.out_height() * shape.out_width() * 8);
     for (size_t place = 0; place < result.size(); ++place) {
         const size_t channel = place / plane % static_cast<size_t>(shape.out_blocks) * 8 + place % 8;

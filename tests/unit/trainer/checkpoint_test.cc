@@ -192,15 +192,17 @@ TEST_F(CheckpointTest, ValuesThatAreNotFiniteAreNeverSaved) {
     EXPECT_EQ(names(), (std::vector<std::string>{"step-000000001"}));
 }
 
-TEST_F(CheckpointTest, ARunThatStartsAnewMovesOldCheckpointsAside) {
-    const CheckpointFolder folder = keeping(2);
-    EXPECT_FALSE(folder.set_aside().has_value());
-    save(folder, 1);
-    const auto aside = folder.set_aside();
-    ASSERT_TRUE(aside.has_value());
-    EXPECT_TRUE(fs::exists(*aside / "step-000000001"));
-    EXPECT_FALSE(fs::exists(folder_));
-    fs::remove_all(*aside);
+TEST_F(CheckpointTest, ARunThatStartsAnewMovesAllCheckpointsAsideAndOneThatGoesBackTheLaterOnes) {
+    const CheckpointFolder folder = keeping(3);
+    EXPECT_FALSE(folder.set_aside(-1).has_value());
+    for (const int64_t step : {1, 2, 3}) save(folder, step);
+    EXPECT_FALSE(folder.set_aside(3).has_value());
+    const auto later = folder.set_aside(1), all = folder.set_aside(-1);
+    ASSERT_TRUE(later.has_value() && all.has_value());
+    EXPECT_EQ(list_checkpoints(*later).size(), 2U);
+    EXPECT_EQ(list_checkpoints(*all).front().first, 1);
+    EXPECT_TRUE(names().empty());
+    for (const auto& aside : {later, all}) fs::remove_all(*aside);
 }
 
 TEST_F(CheckpointTest, OpensACheckpointOrItsRunFolder) {
@@ -227,6 +229,13 @@ TEST(Manifest, TheFirstVersionIsReadAndStandsWhereItsStepsLead) {
     const Manifest manifest = parse_manifest(json.dump(2), "manifest.json");
     EXPECT_EQ(manifest.batch_global, 24);
     EXPECT_EQ(manifest.place, (DataPlace{.epoch = 12, .samples = 72}));
+}
+
+TEST(Manifest, AMetricThatIsNotFiniteIsLeftOutAndTheRestStaysReadable) {
+    const Manifest manifest{
+        .step = 1, .steps_per_epoch = 1, .metrics = {{"val.loss", std::numeric_limits<double>::quiet_NaN()}, {"val.top1", 0.5}}};
+    const Manifest back = parse_manifest(to_json(manifest), "manifest.json");
+    EXPECT_EQ(back.metrics, (std::map<std::string, double>{{"val.top1", 0.5}}));
 }
 
 TEST(Manifest, ComesBackEqualAndSurvivesMutation) {

@@ -61,6 +61,17 @@ TEST(Course, FromTheSecondStepOnAnotherBatchIsWhereItWouldHaveBeenFromTheBegin) 
     EXPECT_DOUBLE_EQ(plain.rate.peak(), 1.5 * before.rate.peak());
 }
 
+TEST(Course, FractionsOfEpochsDoNotDriftOffTheirEnds) {
+    const Course course = plan_course(experiment_of(36), kSamples);  // epochs of three steps
+    std::vector<int64_t> halves, thirds;
+    for (int64_t step = 1; step <= 9; ++step) {
+        if (course.is_due(kEpochs(0.5), step)) halves.push_back(step);
+        if (course.is_due(kEpochs(0.2), step)) thirds.push_back(step);
+    }
+    EXPECT_EQ(halves, (std::vector<int64_t>{2, 3, 5, 6, 8, 9}));
+    EXPECT_EQ(thirds.size(), 9U) << "less than a step is every step";
+}
+
 TEST(Course, PeriodsInEpochsFollowTheDataAndThoseInStepsTheSteps) {
     const Course now = plan_course(experiment_of(36), kSamples, 7, {.epoch = 1, .samples = 48});
     std::vector<int64_t> epochs, steps;

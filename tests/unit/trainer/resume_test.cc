@@ -57,6 +57,41 @@ TEST_F(ResumeTest, FromEveryStepTheRunEndsWithTheBitsOfAnUnbrokenOne) {
     }
 }
 
+std::vector<int64_t> steps_in(const fs::path& folder) {
+    std::vector<int64_t> steps;
+    for (const auto& [step, path] : list_checkpoints(folder)) steps.push_back(step);
+    return steps;
+}
+
+// Else the abandoned steps would count as newer: what the run saves would be removed at once, and `auto` would return to them.
+TEST_F(ResumeTest, ARunThatGoesBackLeavesTheAbandonedStepsBehind) {
+    Experiment experiment = resumable("back");
+    experiment.checkpoint.keep_last = 2;
+    const std::vector<float> expected = weights(1, experiment);
+    const fs::path checkpoints = fs::path(experiment.run.dir) / "checkpoints";
+    ASSERT_EQ(steps_in(checkpoints), (std::vector<int64_t>{7, 6}));
+    experiment.run.resume = (checkpoints / step_name(6)).string();
+    EXPECT_EQ(weights(1, experiment), expected);
+    EXPECT_EQ(steps_in(checkpoints), (std::vector<int64_t>{7, 6}));
+    EXPECT_EQ(steps_in(checkpoints.parent_path() / "checkpoints.old-1"), (std::vector<int64_t>{7}));
+}
+
+TEST_F(ResumeTest, ALaterStartOfOneJobGoesOnFromWhatTheJobHasSavedWhateverItsFirstStartWished) {
+    Experiment experiment = resumable("again");
+    weights(1, experiment);
+    const fs::path checkpoints = fs::path(experiment.run.dir) / "checkpoints";
+    for (const std::string& wish : {std::string("never"), (checkpoints / step_name(3)).string()}) {
+        experiment.run.resume = wish;
+        EXPECT_EQ(choose_checkpoint(experiment, true), checkpoints / step_name(7)) << wish;
+    }
+    EXPECT_EQ(choose_checkpoint(experiment, false), checkpoints / step_name(3));
+    EXPECT_EQ(choose_checkpoint(experiment, true), checkpoints / step_name(3)) << "nothing of its own yet";
+    experiment.run.resume = "never";
+    EXPECT_EQ(choose_checkpoint(experiment, false), std::nullopt);
+    EXPECT_EQ(choose_checkpoint(experiment, true), std::nullopt);
+    EXPECT_EQ(steps_in(checkpoints), std::vector<int64_t>());
+}
+
 TEST_F(ResumeTest, AnotherPipelineIsRefusedByEntryAndOption) {
     Experiment experiment = tiny("pipeline");
     const TransformConfig crop{.name = "random_crop", .size = {32}, .pad = 4}, flip{.name = "hflip", .probability = 0.5};
@@ -325,6 +360,15 @@ TEST(Continuation, AnotherPrecisionIsRefusedByName) {
     } catch (const ConfigError& error) {
         EXPECT_THAT(error.what(), HasSubstr("train.precision was fp32 there and is bf16 now"));
     }
+}
+
+TEST(Continuation, AnotherWireTypeIsRefusedUnlessTheCheckpointIsOlderThanTheKey) {
+    Experiment experiment;
+    Manifest manifest{.result_keys = result_keys(experiment, 10), .train_fingerprint = 7};
+    experiment.comm.wire = "bf16";
+    EXPECT_THROW(require_continuation(manifest, result_keys(experiment, 10), 7, "step-4"), ConfigError);
+    std::erase_if(manifest.result_keys, [](const auto& entry) { return entry.first == "comm.wire"; });
+    EXPECT_NO_THROW(require_continuation(manifest, result_keys(experiment, 10), 7, "step-4"));
 }
 
 class WeightsTest : public ResumeTest {
