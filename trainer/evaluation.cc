@@ -105,6 +105,7 @@ std::optional<EvaluationResult> Evaluator::run(int64_t step, const StopSignals* 
         if (const std::optional<Batch> batch = loader->next()) mine[round] = tally(*batch);
         communicator_.progress();
     }
+    for (const std::string& bad : loader->statistics().bad_paths) bad_images_.insert(bad);
 
     std::vector<BatchTally> all(rounds * world_size);
     communicator_.allgather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),

@@ -9,6 +9,7 @@
 #include "collectives/communicator.h"
 #include "data_loader/loader.h"
 #include "nn/executor.h"
+#include "trainer/bad_images.h"
 #include "trainer/stop_signals.h"
 
 namespace lockstep {
@@ -37,6 +38,9 @@ public:
     // stop on any of them ends it within two batches, with nullopt on all.
     std::optional<EvaluationResult> run(int64_t step, const StopSignals* signals = nullptr);
 
+    // What this rank could not read in all runs so far.
+    const BadImages& bad_images() const { return bad_images_; }
+
 private:
     BatchTally tally(const Batch& batch);
 
@@ -47,6 +51,7 @@ private:
     Communicator& communicator_;
     std::vector<float> images_;    // (slot_capacity, C, H, W): a short batch, padded
     std::vector<int32_t> labels_;  // slot_capacity; -1: no image
+    BadImages bad_images_;
 };
 
 }  // namespace lockstep

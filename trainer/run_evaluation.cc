@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/hash.h"
+#include "core/log.h"
 #include "launch/threads.h"
 #include "trainer/agreement.h"
 #include "trainer/checkpoint.h"
@@ -56,7 +57,13 @@ EvaluationResult evaluate(const EvaluationJob& job, const Source& source, const 
                                            loader_threads(job.experiment, threads.compute_threads));
     patient.while_waiting = [&] { communicator.progress(); };  // the others learn that this rank is alive
     Evaluator evaluator(source, std::move(patient), replica.evaluation(), replica.classes(), communicator);
-    return evaluator.run(-1).value();
+    const EvaluationResult result = evaluator.run(-1).value();
+    const BadImages bad = gather_bad_images(communicator, evaluator.bad_images());
+    if (!bad.empty() && job.world.is_leader()) {
+        log::warn("{} validation images could not be read and were left out (data.on_bad_image=skip)", bad.size());
+        for (const std::string& line : bad) log::warn("bad image {}", line);
+    }
+    return result;
 }
 
 }  // namespace

@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <optional>
 #include <ranges>
-#include <set>
 #include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/error.h"
 #include "core/files.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "launch/rendezvous.h"
 #include "trainer/agreement.h"
+#include "trainer/bad_images.h"
 #include "trainer/common_failure.h"
 #include "trainer/communication.h"
 #include "trainer/convolutions.h"
@@ -167,6 +168,13 @@ private:
     // From here on with the batch of this number of ranks. Returns the course that the run would have kept.
     Course change_course(const Manifest& found) {
         const int64_t sample_count = setup_.train->size();
+        if (experiment_.run.any_world() && found.batch_global != experiment_.batch.global) {
+            throw ConfigError(fmt::format(
+                "run.reproducible any_world adds along a tree of batch.global {}, but elastic.batch has brought the run of "
+                "this checkpoint to {}; go on with run.reproducible=same_world, or start anew from its weights "
+                "(model.weights) in another run.dir",
+                experiment_.batch.global, found.batch_global));
+        }
         experiment_.batch.global = found.batch_global;
         Course before = plan_course(experiment_, sample_count, found.step, found.place);
         experiment_.batch.global = continued_batch(experiment_, found.batch_global, found.world_size, job_.world.size);
@@ -253,25 +261,25 @@ private:
                         .resumed = resumed_,
                         .manifest = manifest});
         const ExitCode code = loop.run();
-        tell_bad_images(loader->statistics());
+        tell_bad_images(loader->statistics(), evaluator.get());
         return code;
     }
 
-    // Every bad image once, whichever ranks met it.
-    void tell_bad_images(const LoaderStatistics& statistics) const {
-        std::set<std::string> bad;
-        for (const std::string& of_rank :
-             gather_texts(communicator_, fmt::format("{}", fmt::join(statistics.bad_paths, "\n")), "bad images")) {
-            std::istringstream lines(of_rank);
-            for (std::string line; std::getline(lines, line);) bad.insert(line);
-        }
-        if (bad.empty() || !job_.world.is_leader()) return;
+    // Every bad image once, whichever ranks met it and whenever in this run.
+    void tell_bad_images(const LoaderStatistics& training, const Evaluator* evaluator) const {
+        BadImages mine(training.bad_paths.begin(), training.bad_paths.end());
+        if (evaluator != nullptr) mine.insert(evaluator->bad_images().begin(), evaluator->bad_images().end());
+        const BadImages found = gather_bad_images(communicator_, mine);
+        if (!job_.world.is_leader()) return;
         const fs::path list = fs::path(experiment_.run.dir) / "bad_images.txt";
-        write_file_atomically(list, fmt::format("{}\n", fmt::join(bad, "\n")));
-        log::warn("{} bad images were skipped, each replaced by the next good one (data.on_bad_image=skip); listed in {}",
-                  bad.size(), list.string());
+        const BadImages all = list_bad_images(list, found, resumed_);
+        if (all.empty()) return;
+        log::warn(
+            "{} bad images were skipped (data.on_bad_image=skip): in training the next good one took the place of each, in "
+            "validation it was left out; listed in {}",
+            all.size(), list.string());
         constexpr int kShown = 20;
-        for (const std::string& line : bad | std::views::take(kShown)) log::warn("bad image {}", line);
+        for (const std::string& line : all | std::views::take(kShown)) log::warn("bad image {}", line);
     }
 
     RunParts parts() const {

@@ -301,6 +301,30 @@ TEST_F(BadImageTest, ThePolicySkipListsEveryBadImageOnce) {
     EXPECT_EQ(metric("train.loss").size(), 12U);
 }
 
+TEST_F(BadImageTest, BadValidationImagesAreLeftOutCountedAndListedAlsoWhenTheRunGoesOn) {
+    std::vector<std::string> arguments = options("skip");
+    const fs::path good = folder_ / "good";
+    fs::copy(folder_ / "pictures", good, fs::copy_options::recursive);
+    for (const char* name : {"bad_crc.png", "bmp_named.jpg", "gzip_of_jpeg.JPEG", "html_named.jpg", "truncated_half.jpg",
+                             "truncated_half.png", "truncated_header.jpg", "zero\nbyte.jpg"}) {
+        ASSERT_TRUE(fs::remove(good / "a" / name)) << name;
+    }
+    arguments[0] = "data.train.path=" + good.string();
+    arguments[1] = "data.val.path=" + (folder_ / "pictures").string();
+    arguments.emplace_back("data.val.pipeline=[resize: 40, center_crop: 32]");
+    const Outcome first = run_job(2, arguments);
+    ASSERT_EQ(first.exit_code, 0) << first.output;
+    EXPECT_TRUE(first.says("8 bad images were skipped")) << first.output;
+    arguments.emplace_back("train.duration=3ep");
+    arguments.emplace_back("data.val.path=");
+    ASSERT_EQ(run_job(2, arguments).exit_code, 0);
+    EXPECT_EQ(count(read_file(run_dir() + "/bad_images.txt"), "\n"), 8) << "those of the first start stay";
+    const Outcome eval =
+        run({lockstep_program(), "eval", run_dir(), "data.val.path=" + (folder_ / "pictures").string()}, 20.0, test_environment());
+    EXPECT_EQ(eval.exit_code, 0) << eval.output;
+    EXPECT_TRUE(eval.says("8 validation images could not be read and were left out")) << eval.output;
+}
+
 TEST_F(DataTest, AVirtualWorkerOfOneImageOrNoneTrainsAndBatchOneEvaluates) {
     const std::string set = sixty_five_pictures();
     for (const int ranks : {1, 2}) {

@@ -193,5 +193,22 @@ TEST_F(AuditTest, WithABatchThatFollowsTheRanksEachSampleIsStillUsedOncePerEpoch
     EXPECT_EQ(report.samples, 4 * 60 + 36);
 }
 
+TEST_F(AuditTest, AnyWorldRefusesToGoOnWithABatchThatFollowedTheRanks) {
+    Experiment experiment = tiny("tree");
+    experiment.batch.per_replica = 12;
+    experiment.train.duration.amount = 0;
+    experiment.elastic.batch = "scale";
+    experiment.checkpoint.every = Duration{Duration::Unit::iterations, 1000.0};  // at the end
+    for (const int ranks : {2, 1}) {
+        experiment.train.duration.amount += 2;
+        weights(ranks, experiment);
+    }
+    experiment.elastic.batch = "keep";
+    experiment.run.reproducible = "any_world";
+    experiment.train.duration.amount += 2;
+    EXPECT_THAT(train(1, experiment).front().message,
+                HasSubstr("adds along a tree of batch.global 24, but elastic.batch has brought"));
+}
+
 }  // namespace
 }  // namespace lockstep
