@@ -46,7 +46,7 @@ void check_training(const AgentOptions& options) {
     const Experiment experiment = read_experiment(options.command[1], overrides);
     check_model(experiment);
     // How many ranks other nodes have, and which batch a run that goes on will have, only its ranks can tell.
-    if (options.max_nodes == 1 && !experiment.elastic.scales()) check_world(experiment, options.max_nodes * options.nproc_per_node);
+    if (options.max_nodes == 1 && !experiment.elastic.scales()) check_world(experiment, options.nproc_per_node);
 }
 
 void check_evaluation(const AgentOptions& options) {
